@@ -1,0 +1,3 @@
+module nisse.io/nisse
+
+go 1.26.0
