@@ -1,0 +1,68 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Reasons of a Device's Online condition.
+const (
+	// ReasonAnswering: the device answered with the pinned manifest.
+	ReasonAnswering = "Answering"
+	// ReasonUnreachable: the device does not answer.
+	ReasonUnreachable = "Unreachable"
+	// ReasonManifestMismatch: the device answers with another manifest than the pinned one.
+	ReasonManifestMismatch = "ManifestMismatch"
+	// ReasonKeyMismatch: what answers does not hold the device's key.
+	ReasonKeyMismatch = "KeyMismatch"
+)
+
+// DeviceSpec says where a device is and what it must prove.
+type DeviceSpec struct {
+	// url of nisse-device on its mesh address.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^https?://[^\s/?#@]+$`
+	URL string `json:"url"`
+	// publicKey is the device's ed25519 key in base64; its answers are signed by it. `nisse-device id` prints it.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
+	PublicKey string `json:"publicKey"`
+	// manifestDigest of the manifest that people reviewed. A device that holds another is not used. `nisse-device id` prints it.
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	ManifestDigest string `json:"manifestDigest"`
+}
+
+// DeviceStatus is written by the broker, at changes only.
+type DeviceStatus struct {
+	// conditions: Online.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration that the conditions speak of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// Device is one machine that runs nisse-device.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=nisse,shortName=dev
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
+// +kubebuilder:printcolumn:name="Online",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",message="a Device's name is a DNS label of at most 63 characters"
+type Device struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec DeviceSpec `json:"spec"`
+	// +optional
+	Status DeviceStatus `json:"status,omitempty"`
+}
+
+// DeviceList is a list of Device.
+// +kubebuilder:object:root=true
+type DeviceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Device `json:"items"`
+}

@@ -1,0 +1,117 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// JobState is how a deed ended. Absent means pending: asked for, and not known to have ended.
+// +kubebuilder:validation:Enum=Succeeded;Failed;Refused;Expired;Unknown
+type JobState string
+
+const (
+	// JobSucceeded: it ran and succeeded.
+	JobSucceeded JobState = "Succeeded"
+	// JobFailed: it ran and failed.
+	JobFailed JobState = "Failed"
+	// JobRefused: the device refused it; it did not run.
+	JobRefused JobState = "Refused"
+	// JobExpired: the device proves that it never ran, and its time is over.
+	JobExpired JobState = "Expired"
+	// JobUnknown: nobody can prove whether it ran. Terminal; a person's matter.
+	JobUnknown JobState = "Unknown"
+)
+
+// DeviceJobSpec is fixed at creation. Creating it is the step cursor: the deed was asked for.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a device job is immutable"
+type DeviceJobSpec struct {
+	// agent on whose behalf.
+	// +kubebuilder:validation:MaxLength=40
+	Agent string `json:"agent"`
+	// agentUID of that agent.
+	// +kubebuilder:validation:MaxLength=64
+	AgentUID string `json:"agentUID"`
+	// workItem it is part of.
+	WorkItem ObjectRef `json:"workItem"`
+	// device it goes to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Device string `json:"device"`
+	// manifestDigest the device must hold.
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	ManifestDigest string `json:"manifestDigest"`
+	// capability that runs.
+	// +kubebuilder:validation:MaxLength=64
+	Capability string `json:"capability"`
+	// args in canonical JSON: the stored bytes of the plan.
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=16384
+	Args string `json:"args"`
+	// deed identifies the deed: sha256 over gate UID, step and attempt.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	Deed string `json:"deed"`
+	// gate that was approved.
+	Gate GateRef `json:"gate"`
+	// step of the plan, counted from 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=50
+	Step int32 `json:"step"`
+	// attempt at it, counted from 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	Attempt int32 `json:"attempt"`
+	// expiresAt ends every request for this deed, however often it is sent.
+	ExpiresAt metav1.Time `json:"expiresAt"`
+}
+
+// DeviceJobStatus is written by the broker.
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || (has(self.state) && self.state == oldSelf.state)",message="a job's end never changes"
+type DeviceJobStatus struct {
+	// state it ended in; absent while pending.
+	// +optional
+	State JobState `json:"state,omitempty"`
+	// message for people, when it did not succeed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// result in JSON, 8 KB at most with its middle left out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	Result string `json:"result,omitempty"`
+	// auditHash of the outcome's row in the device's audit chain.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	AuditHash string `json:"auditHash,omitempty"`
+	// startedAt and finishedAt by the device's clock.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// finishedAt by the device's clock.
+	// +optional
+	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+}
+
+// DeviceJob is one deed on one device.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=nisse,shortName=dj
+// +kubebuilder:printcolumn:name="Device",type=string,JSONPath=`.spec.device`
+// +kubebuilder:printcolumn:name="Capability",type=string,JSONPath=`.spec.capability`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Gate",type=string,JSONPath=`.spec.gate.name`
+// +kubebuilder:printcolumn:name="Step",type=integer,JSONPath=`.spec.step`
+// +kubebuilder:printcolumn:name="Args",type=string,JSONPath=`.spec.args`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DeviceJob struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec DeviceJobSpec `json:"spec"`
+	// +optional
+	Status DeviceJobStatus `json:"status,omitempty"`
+}
+
+// DeviceJobList is a list of DeviceJob.
+// +kubebuilder:object:root=true
+type DeviceJobList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DeviceJob `json:"items"`
+}

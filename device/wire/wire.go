@@ -1,0 +1,225 @@
+// Package wire is what broker and device say to each other: DSSE envelopes over canonical JSON, one version, every answer signed
+// by the device's own key.
+//
+//	POST /v1/call            body: envelope of Request         answer: envelope of Answer
+//	GET  /v1/deeds/{id}      header Nisse-Query: see Query     answer: envelope of Answer (state NotSeen if it never came)
+//	GET  /v1/status          header Nisse-Query                answer: envelope of Status
+//	GET  /v1/audit?after=N   header Nisse-Query                answer: envelope of AuditPage
+//
+// Every envelope that can be read is answered with 200 and an envelope; what cannot be read gets 400 and one line of text.
+package wire
+
+import "nisse.io/nisse/internal/approval"
+
+// Version of the protocol. Another is refused, older or newer.
+const Version = 1
+
+// MaxRequest is the largest body a device reads.
+const MaxRequest = 4 << 20
+
+// QueryHeader carries the base64url (no padding) of a Query's envelope.
+const QueryHeader = "Nisse-Query"
+
+// Payload types beside those of package dsse.
+const (
+	TypeStatus = "application/vnd.nisse.status.v1+json"
+	TypeAudit  = "application/vnd.nisse.audit.v1+json"
+)
+
+// Request asks for one deed. It is signed by the broker's request key.
+type Request struct {
+	V              int    `json:"v"`
+	Device         string `json:"device"`
+	ManifestDigest string `json:"manifestDigest"`
+	Capability     string `json:"capability"`
+	// Args in canonical JSON, as a string: these bytes.
+	Args string `json:"args"`
+	// Deed is its ID: deed.Approved for approved calls, deed.Free otherwise.
+	Deed string `json:"deed"`
+	// At and ExpiresAt in Unix seconds. The device begins it only between them, give or take its skew at the start.
+	At        int64 `json:"at"`
+	ExpiresAt int64 `json:"expiresAt"`
+	// CorrelationID and Agent go into the audit.
+	CorrelationID string `json:"correlationID"`
+	Agent         string `json:"agent"`
+	// Approved is set for calls that need approval.
+	Approved *Approved `json:"approved,omitempty"`
+}
+
+// Approved is the proof that a person approved a call.
+type Approved struct {
+	GateUID string `json:"gateUID"`
+	Step    int32  `json:"step"`
+	Attempt int32  `json:"attempt"`
+	// Statement is the manager's envelope (internal/approval.Statement).
+	Statement string `json:"statement"`
+}
+
+// Call that the request asks for.
+func (r Request) Call() approval.Call {
+	return approval.Call{Device: r.Device, ManifestDigest: r.ManifestDigest, Capability: r.Capability, Args: r.Args}
+}
+
+// State of a deed at the device.
+type State string
+
+const (
+	// Succeeded: it ran and succeeded.
+	Succeeded State = "Succeeded"
+	// Failed: it ran and failed; for exec, it exited with another code than 0 or was killed.
+	Failed State = "Failed"
+	// Refused: it did not run, for Reason.
+	Refused State = "Refused"
+	// Running: it has begun and not ended.
+	Running State = "Running"
+	// Unknown: it had begun when the device stopped; nobody knows how it ended. It will not run again.
+	Unknown State = "Unknown"
+	// NotSeen: no request for it came. It is proof that it never ran only when Now is past the request's ExpiresAt.
+	NotSeen State = "NotSeen"
+)
+
+// Reason of a refusal.
+type Reason string
+
+// Reasons, in the order in which a device checks.
+const (
+	BadSignature    Reason = "BadSignature"    // not signed by a trusted request key, or not canonical
+	BadVersion      Reason = "BadVersion"      // another protocol version
+	OtherDevice     Reason = "OtherDevice"     // meant for another device
+	OtherManifest   Reason = "OtherManifest"   // the device holds another manifest
+	Expired         Reason = "Expired"         // past ExpiresAt
+	NotYet          Reason = "NotYet"          // dated in the device's future
+	WindowTooLong   Reason = "WindowTooLong"   // ExpiresAt further from At than allowed
+	DeedConflict    Reason = "DeedConflict"    // the deed's ID was used for another call
+	BadArgs         Reason = "BadArgs"         // malformed arguments
+	NotAllowed      Reason = "NotAllowed"      // the manifest does not list it
+	NeedsApproval   Reason = "NeedsApproval"   // no statement came with it
+	NotCovered      Reason = "NotCovered"      // the statement is not trusted or does not cover this call
+	WrongDeed       Reason = "WrongDeed"       // the deed's ID is not the one of this gate, step and attempt
+	AuditUnwritable Reason = "AuditUnwritable" // the audit cannot be written; nothing that needs approval runs
+	TableFull       Reason = "TableFull"       // the deed table is full
+	PathRefused     Reason = "PathRefused"     // what the path leads to may not be used
+	Busy            Reason = "Busy"            // too many calls at once; ask again
+)
+
+// MaxWindowSeconds between At and ExpiresAt.
+const MaxWindowSeconds = 3600
+
+// SkewSeconds by which the broker's clock may be ahead of the device's.
+const SkewSeconds = 30
+
+// Answer tells what became of a deed. It is signed by the device's key.
+type Answer struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	Deed   string `json:"deed"`
+	// CallHash of the call that the deed's ID stands for; empty when NotSeen or when the request could not be read.
+	CallHash string `json:"callHash"`
+	State    State  `json:"state"`
+	// Reason when Refused.
+	Reason Reason `json:"reason,omitempty"`
+	// Message for people when not Succeeded.
+	Message string `json:"message,omitempty"`
+	// Result in JSON when it ran; its shape depends on the capability.
+	Result string `json:"result,omitempty"`
+	// StartedAt and FinishedAt in Unix nanoseconds as decimal strings (they do not fit canonical integers).
+	StartedAt  string `json:"startedAt,omitempty"`
+	FinishedAt string `json:"finishedAt,omitempty"`
+	// AuditRow and AuditHash of the row that recorded the outcome.
+	AuditRow  int64  `json:"auditRow,omitempty"`
+	AuditHash string `json:"auditHash,omitempty"`
+	// Now is the device's clock in Unix seconds.
+	Now int64 `json:"now"`
+}
+
+// Query authenticates a GET. It is signed by the broker's request key.
+type Query struct {
+	V         int    `json:"v"`
+	Device    string `json:"device"`
+	Path      string `json:"path"`
+	At        int64  `json:"at"`
+	ExpiresAt int64  `json:"expiresAt"`
+	// Nonce comes back in Status and AuditPage.
+	Nonce string `json:"nonce"`
+}
+
+// Status of a device.
+type Status struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	Nonce  string `json:"nonce"`
+	// Manifest in canonical JSON.
+	Manifest string `json:"manifest"`
+	Now      int64  `json:"now"`
+	// AuditRows and AuditHead of the chain.
+	AuditRows int64  `json:"auditRows"`
+	AuditHead string `json:"auditHead"`
+	// Version of nisse-device.
+	Version string `json:"version"`
+}
+
+// AuditPage is a part of the audit chain.
+type AuditPage struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	Nonce  string `json:"nonce"`
+	// Rows in order, each in the chain's canonical form.
+	Rows []string `json:"rows"`
+	// More tells that there are further rows.
+	More bool `json:"more"`
+}
+
+// ReadResult of fs.read.
+type ReadResult struct {
+	Content string `json:"content"`
+	// Encoding of content: utf-8 or base64.
+	Encoding string `json:"encoding"`
+	// Size of the whole file in bytes.
+	Size int64 `json:"size"`
+	// Truncated tells that there is more after what was read.
+	Truncated bool `json:"truncated"`
+}
+
+// Entry of a directory, and result of fs.stat.
+type Entry struct {
+	Name string `json:"name"`
+	// Kind: file, directory, symlink or other.
+	Kind string `json:"kind"`
+	Size int64  `json:"size"`
+	// Mode as ls writes it, such as -rw-r--r--.
+	Mode string `json:"mode"`
+	// ModTime in RFC 3339, UTC, whole seconds.
+	ModTime string `json:"modTime"`
+	// Target of a symlink.
+	Target string `json:"target,omitempty"`
+}
+
+// ListResult of fs.list, sorted by name.
+type ListResult struct {
+	Entries   []Entry `json:"entries"`
+	Truncated bool    `json:"truncated"`
+}
+
+// WriteResult of fs.write.
+type WriteResult struct {
+	Path   string `json:"path"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	// Created tells that there was no file before.
+	Created bool `json:"created"`
+}
+
+// ExecResult of exec.
+type ExecResult struct {
+	ExitCode int `json:"exitCode"`
+	// Signal that ended it, such as killed; empty when it exited.
+	Signal   string `json:"signal,omitempty"`
+	TimedOut bool   `json:"timedOut,omitempty"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	// StdoutBytes and StderrBytes written in all; what is above the limit lost its middle.
+	StdoutBytes int64 `json:"stdoutBytes"`
+	StderrBytes int64 `json:"stderrBytes"`
+	// Encoding of both: utf-8 or base64.
+	Encoding string `json:"encoding"`
+}

@@ -1,0 +1,150 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// ErrNotAllowed is wrapped when the manifest does not list a call.
+var ErrNotAllowed = errors.New("the device's manifest does not allow this")
+
+// Verdict on an allowed call.
+type Verdict struct {
+	// Approval it needs.
+	Approval Approval
+	// Args as ParseArgs returned them.
+	Args any
+	// TimeoutSeconds it may take.
+	TimeoutSeconds int
+}
+
+// DefaultTimeoutSeconds of a call.
+const DefaultTimeoutSeconds = 30
+
+// Check judges one call. An error that wraps ErrNotAllowed means refused; any other error means that the arguments are malformed.
+// It looks at names alone: what a path leads to is checked where the file is opened.
+func (m *Manifest) Check(capability, args string) (Verdict, error) {
+	a, err := ParseArgs(capability, args)
+	if err != nil {
+		return Verdict{}, err
+	}
+	v := Verdict{Args: a, TimeoutSeconds: min(DefaultTimeoutSeconds, m.Limits.TimeoutSeconds)}
+	switch a := a.(type) {
+	case ReadArgs:
+		v.Approval, err = m.path(capability, a.Path)
+	case PathArgs:
+		v.Approval, err = m.path(capability, a.Path)
+	case WriteArgs:
+		b, _ := a.Bytes() // ParseArgs has decoded it
+		if len(b) > m.Limits.WriteBytes {
+			return Verdict{}, fmt.Errorf("%w: %d bytes to write, the limit is %d", ErrNotAllowed, len(b), m.Limits.WriteBytes)
+		}
+		v.Approval, err = m.path(capability, a.Path)
+	case ExecArgs:
+		var c Command
+		if c, err = m.command(a.Argv); err == nil {
+			v.Approval = c.Approval
+			if c.TimeoutSeconds > 0 {
+				v.TimeoutSeconds = c.TimeoutSeconds
+			}
+			if a.TimeoutSeconds > 0 {
+				v.TimeoutSeconds = min(v.TimeoutSeconds, a.TimeoutSeconds)
+			}
+		}
+	}
+	if err != nil {
+		return Verdict{}, err
+	}
+	return v, nil
+}
+
+// Has tells whether the manifest lists the capability at all.
+func (m *Manifest) Has(capability string) bool {
+	if capability == Exec {
+		return len(m.Commands) > 0
+	}
+	return len(m.Paths[capability]) > 0
+}
+
+func (m *Manifest) path(capability, p string) (Approval, error) {
+	for _, r := range m.Paths[capability] {
+		if ok, _ := doublestar.Match(r.Glob, p); ok { // the pattern was validated
+			return r.Approval, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s on %s", ErrNotAllowed, capability, strconv.Quote(p))
+}
+
+func (m *Manifest) command(argv []string) (Command, error) {
+	for _, c := range m.Commands {
+		if c.matches(argv) {
+			return c, nil
+		}
+	}
+	return Command{}, fmt.Errorf("%w: no command line of the list is %s", ErrNotAllowed, quoteAll(argv))
+}
+
+func (c Command) matches(argv []string) bool {
+	if len(argv) != len(c.Argv) {
+		return false
+	}
+	bound := map[string]string{}
+	for i, want := range c.Argv {
+		name, ok := slotName(want)
+		if i == 0 || !ok {
+			if argv[i] != want {
+				return false
+			}
+			continue
+		}
+		if prev, seen := bound[name]; seen && prev != argv[i] {
+			return false
+		}
+		if !c.Slots[name].accepts(argv[i]) {
+			return false
+		}
+		bound[name] = argv[i]
+	}
+	return true
+}
+
+var (
+	word    = regexp.MustCompile(`^[A-Za-z0-9._@%+=:,-]{1,128}$`)
+	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,14})$`)
+)
+
+func (s Slot) accepts(v string) bool {
+	if strings.HasPrefix(v, "-") && !s.Dash {
+		return false
+	}
+	switch s.Type {
+	case "word":
+		return word.MatchString(v)
+	case "integer":
+		return integer.MatchString(v)
+	case "path":
+		if !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
+			return false
+		}
+		ok, _ := doublestar.Match(s.Glob, v)
+		return ok
+	case "enum":
+		return slices.Contains(s.Values, v)
+	}
+	return false
+}
+
+func quoteAll(argv []string) string {
+	q := make([]string, len(argv))
+	for i, a := range argv {
+		q[i] = strconv.Quote(a)
+	}
+	return strings.Join(q, " ")
+}
