@@ -1,0 +1,97 @@
+package podauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"nisse.io/nisse/internal/doors"
+)
+
+type contextKey struct{}
+
+type caller struct {
+	identity Identity
+	token    string
+}
+
+// From tells who speaks, inside a handler that Require wraps.
+func From(ctx context.Context) (Identity, bool) {
+	c, ok := ctx.Value(contextKey{}).(caller)
+	return c.identity, ok
+}
+
+// With returns a context in which id speaks; Require makes the same, and tests of handlers may.
+func With(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, contextKey{}, caller{identity: id})
+}
+
+// Require lets only agents' current pods through. Others get 401, or 503 when the API server cannot be asked, with a
+// doors.Problem as body.
+func (a *Authenticator) Require(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := Bearer(r)
+		id, err := a.Authenticate(r.Context(), token)
+		if err != nil {
+			WriteProblem(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, caller{id, token})))
+	})
+}
+
+// Bearer token of a request; empty when there is none.
+func Bearer(r *http.Request) string {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// WriteProblem answers a request that Authenticate refused.
+func WriteProblem(w http.ResponseWriter, err error) {
+	status, p := http.StatusServiceUnavailable, doors.Problem{Reason: "Unavailable", Message: "the API server cannot be asked about this token now; try again"}
+	if errors.Is(err, ErrRefused) {
+		status, p = http.StatusUnauthorized, doors.Problem{Reason: "Unauthenticated", Message: err.Error()}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(p) // the caller is gone; nothing to add
+}
+
+// Watch returns a context for an open stream of a handler that Require wraps: it ends, with the reason as its cause, once the
+// token is no longer good or nobody can be asked whether it is. The token is looked at every MaxAge. Call cancel when the stream
+// ends.
+func (a *Authenticator) Watch(ctx context.Context) (watched context.Context, cancel context.CancelFunc) {
+	return a.watch(ctx, MaxAge)
+}
+
+func (a *Authenticator) watch(ctx context.Context, every time.Duration) (context.Context, context.CancelFunc) {
+	watched, cancel := context.WithCancelCause(ctx)
+	c, _ := ctx.Value(contextKey{}).(caller) // without Require: no token, refused at the first look
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-watched.Done():
+				return
+			case <-tick.C:
+			}
+			id, err := a.fresh(watched, c.token)
+			if err == nil && id != c.identity {
+				err = errors.New("the token now speaks for another pod")
+			}
+			if err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	return watched, func() { cancel(context.Canceled) }
+}
