@@ -97,6 +97,7 @@ type StopRequest struct {
 // +kubebuilder:validation:XValidation:rule="self.agent == oldSelf.agent && self.title == oldSelf.title && self.source == oldSelf.source && has(self.request) == has(oldSelf.request) && (!has(self.request) || self.request == oldSelf.request) && has(self.correlationID) == has(oldSelf.correlationID) && (!has(self.correlationID) || self.correlationID == oldSelf.correlationID)",message="agent, title, request, source and correlationID are fixed once the item exists; make another item"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.externalRecord) || (has(self.externalRecord) && self.externalRecord == oldSelf.externalRecord)",message="externalRecord may be added once and not changed"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.close) || !oldSelf.close || (has(self.close) && self.close)",message="close cannot be taken back"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.stop) || has(self.stop)",message="a stop is answered by continue, replan or abandon, not taken back"
 // +kubebuilder:validation:XValidation:rule="self.source.kind != 'Kubernetes' || has(self.request)",message="an item made by hand says what is asked for in request"
 type WorkItemSpec struct {
 	// agent that does it.
