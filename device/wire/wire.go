@@ -6,7 +6,14 @@
 //	GET  /v1/status          header Nisse-Query                answer: envelope of Status
 //	GET  /v1/audit?after=N   header Nisse-Query                answer: envelope of AuditPage
 //
-// Every envelope that can be read is answered with 200 and an envelope; what cannot be read gets 400 and one line of text.
+// Every envelope that can be read is answered with 200 and an envelope; what cannot be read gets 400 and one line of text. A query
+// that is refused is answered with an Answer in state Refused.
+//
+// A deed that the device knows, asked for with the same call, is answered from its table before anything else is judged: to call it
+// refused because the request has expired meanwhile would say that it did not run.
+//
+// An Answer names the deed only when the request was authentic. What anybody could have sent gets an Answer without a deed, so that
+// nobody can collect signed refusals of deeds that ran.
 package wire
 
 import "nisse.io/nisse/internal/approval"
@@ -102,6 +109,18 @@ const (
 	Busy            Reason = "Busy"            // too many calls at once; ask again
 )
 
+// Transient tells whether the same request may still run until it expires: nothing was recorded for the deed. Who gets such a
+// refusal asks again, and calls the deed over only when the device says NotSeen past ExpiresAt. Every other refusal is kept in the
+// deed table and final, whatever comes later.
+func (r Reason) Transient() bool {
+	switch r {
+	case NotYet, AuditUnwritable, TableFull, Busy:
+		return true
+	default:
+		return false
+	}
+}
+
 // MaxWindowSeconds between At and ExpiresAt.
 const MaxWindowSeconds = 3600
 
@@ -118,7 +137,7 @@ type Answer struct {
 	State    State  `json:"state"`
 	// Reason when Refused.
 	Reason Reason `json:"reason,omitempty"`
-	// Message for people when not Succeeded.
+	// Message for people when not Succeeded, or when there is more to say: that the call could not be audited.
 	Message string `json:"message,omitempty"`
 	// Result in JSON when it ran; its shape depends on the capability.
 	Result string `json:"result,omitempty"`
@@ -134,11 +153,13 @@ type Answer struct {
 
 // Query authenticates a GET. It is signed by the broker's request key.
 type Query struct {
-	V         int    `json:"v"`
-	Device    string `json:"device"`
-	Path      string `json:"path"`
-	At        int64  `json:"at"`
-	ExpiresAt int64  `json:"expiresAt"`
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	// Path with query, as in the request line: /v1/audit?after=5.
+	Path string `json:"path"`
+	// At and ExpiresAt as in Request.
+	At        int64 `json:"at"`
+	ExpiresAt int64 `json:"expiresAt"`
 	// Nonce comes back in Status and AuditPage.
 	Nonce string `json:"nonce"`
 }
@@ -156,6 +177,8 @@ type Status struct {
 	AuditHead string `json:"auditHead"`
 	// Version of nisse-device.
 	Version string `json:"version"`
+	// Problems that keep the device from doing all it should, as sentences: a clock that is behind, an audit that cannot be written.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // AuditPage is a part of the audit chain.
