@@ -1,0 +1,201 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+
+	"nisse.io/nisse/gateway/decision"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// Evidence as in the API.
+const (
+	typed     = "Typed"
+	typedCode = "TypedCode"
+)
+
+// shown are the gates that a person in the room may decide now.
+func (v View) shown() []Gate {
+	var open []Gate
+	for _, g := range v.Gates {
+		if g.Open && g.Shown {
+			open = append(open, g)
+		}
+	}
+	return open
+}
+
+func (v View) shownOf(kind GateKind) []Gate {
+	return pick(v.shown(), func(g Gate) bool { return g.Kind == kind })
+}
+
+// approve finds the one gate that the words name. A revision or a code must name exactly one open gate of the room, bare words
+// need exactly one to be open at all; a thread narrows that further and never widens it.
+func (v View) approve(c decision.Command, may Rights) Route {
+	open := v.shown()
+	if c.Kind == decision.Unclear {
+		return gates("Nothing was approved: that is not exactly an approval. " + v.open(open))
+	}
+	if !may.Approve {
+		return gates("Only " + list(v.approvers(open), "or") + " can approve this.")
+	}
+	evidence := typed
+	var named []Gate
+	switch {
+	case c.Code != "":
+		evidence = typedCode
+		named = pick(open, func(g Gate) bool { return g.Code == c.Code })
+		if len(named) == 0 {
+			return gates("No open plan has the code " + c.Code + ". " + v.open(open))
+		}
+	case c.Revision != 0:
+		named = pick(v.shownOf(Plan), func(g Gate) bool { return g.Revision == c.Revision })
+		if len(named) == 0 {
+			return gates(v.notOpen(c.Revision) + " " + v.open(open))
+		}
+	default:
+		named = open
+		if len(named) == 0 {
+			return gates("Nothing waits for a decision here.")
+		}
+	}
+	r := v.one(named, open)
+	if r.Kind == Decide && r.Answer == "" {
+		r.Approve, r.Evidence = true, evidence
+	}
+	return r
+}
+
+func (v View) reject(c decision.Command, may Rights) Route {
+	open := v.shown()
+	if !may.Approve {
+		return gates("Only " + list(v.approvers(open), "or") + " can reject this.")
+	}
+	named := open
+	if c.Revision != 0 {
+		named = pick(v.shownOf(Plan), func(g Gate) bool { return g.Revision == c.Revision })
+		if len(named) == 0 {
+			return gates(v.notOpen(c.Revision) + " " + v.open(open))
+		}
+	}
+	if len(named) == 0 {
+		return gates("Nothing waits for a decision here.")
+	}
+	r := v.one(named, open)
+	if r.Kind == Decide {
+		r.Text, r.Evidence = sanitize.Cap(c.Text, 4000), typed
+	}
+	return r
+}
+
+// one turns the named gates into a decision about a plan, or says why not.
+func (v View) one(named, open []Gate) Route {
+	if len(named) != 1 {
+		return gates("That could mean more than one. " + v.open(open))
+	}
+	g := named[0]
+	if g.Kind == Halt {
+		return gates(quoted(g) + " is halted: answer `continue`, `replan` or `abandon`.")
+	}
+	if r, elsewhere := v.elsewhere(g); elsewhere {
+		return r
+	}
+	return Route{Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest}
+}
+
+// answer is for the one halt that waits in the room.
+func (v View) answer(c decision.Command, may Rights) Route {
+	halts := v.shownOf(Halt)
+	if !may.Approve {
+		return gates("Only " + list(v.approvers(halts), "or") + " can answer this.")
+	}
+	switch len(halts) {
+	case 0:
+		return gates("Nothing is halted here.")
+	case 1:
+	default:
+		if v.Thread != nil {
+			halts = pick(halts, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
+		}
+		if len(halts) != 1 {
+			return gates("More than one is halted: answer in the thread of the one you mean.")
+		}
+	}
+	g := halts[0]
+	if r, elsewhere := v.elsewhere(g); elsewhere {
+		return r
+	}
+	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
+	return Route{
+		Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest, Evidence: typed,
+		Approve: c.Kind != decision.Abandon, Answer: answer, Text: sanitize.Cap(c.Text, 4000),
+	}
+}
+
+// elsewhere: who writes in the thread of one item does not mean another's gate.
+func (v View) elsewhere(g Gate) (Route, bool) {
+	if v.Thread == nil || v.Thread.Name == g.WorkItem {
+		return Route{}, false
+	}
+	return gates("Nothing waits for a decision in this thread; what is open belongs to " + quoted(g) + ". Answer there."), true
+}
+
+// notOpen says what became of a revision.
+func (v View) notOpen(revision int32) string {
+	item := v.Thread
+	if item == nil {
+		item = v.Active
+	}
+	for _, g := range v.Gates {
+		if g.Kind != Plan || g.Revision != revision || g.Open || (item != nil && g.WorkItem != item.Name) {
+			continue
+		}
+		return g.Ended
+	}
+	return fmt.Sprintf("No plan rev-%d waits for a decision here.", revision)
+}
+
+// open lists what may be decided and how.
+func (v View) open(open []Gate) string {
+	if len(open) == 0 {
+		return "Nothing else waits."
+	}
+	var b strings.Builder
+	b.WriteString("Open:")
+	for _, g := range open {
+		b.WriteString("\n• ")
+		if g.Kind == Halt {
+			b.WriteString(quoted(g) + " is halted: `continue`, `replan` or `abandon`")
+			continue
+		}
+		same := pick(open, func(o Gate) bool { return o.Kind == Plan && o.Revision == g.Revision })
+		if len(same) > 1 {
+			fmt.Fprintf(&b, "rev-%d for %s: `approve %s`", g.Revision, quoted(g), g.Code)
+			continue
+		}
+		fmt.Fprintf(&b, "rev-%d for %s: `approve rev-%d`", g.Revision, quoted(g), g.Revision)
+	}
+	return b.String()
+}
+
+// approvers of what is open, else of the agent.
+func (v View) approvers(open []Gate) []string {
+	if len(open) == 1 && len(open[0].Approvers) > 0 {
+		return open[0].Approvers
+	}
+	return v.who(approve)
+}
+
+func quoted(g Gate) string { return sanitize.Quote(g.Title) }
+
+func gates(text string) Route { return Route{Kind: Tell, Tell: strings.TrimSpace(text), Gates: true} }
+
+func pick(gates []Gate, want func(Gate) bool) []Gate {
+	var out []Gate
+	for _, g := range gates {
+		if want(g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}

@@ -1,0 +1,196 @@
+// Package routing decides, purely, what becomes of a message: which work it belongs to, which gate it decides, or why it does
+// nothing. What it decides is written beside the message before anything else happens, and is not decided again.
+package routing
+
+import (
+	"nisse.io/nisse/gateway/decision"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// Kind of effect.
+type Kind string
+
+const (
+	// Silence: nothing happens.
+	Silence Kind = "silence"
+	// Tell: the sender is told why nothing happens.
+	Tell Kind = "tell"
+	// Open: the words open a work item.
+	Open Kind = "open"
+	// Words of a person who may instruct, for an item that exists.
+	Words Kind = "words"
+	// Data: words of anybody else in the active item's thread; the agent sees them and is not woken.
+	Data Kind = "data"
+	// Decide: a gate is decided.
+	Decide Kind = "decide"
+	// Stop the item.
+	Stop Kind = "stop"
+	// Status is asked for.
+	Status Kind = "status"
+)
+
+// Route of one message. It holds all that its effect needs, so that a later, different state of the world changes nothing.
+type Route struct {
+	Kind Kind `json:"kind"`
+	// Person who sent it; empty for strangers.
+	Person      string `json:"person,omitempty"`
+	MayInstruct bool   `json:"mayInstruct,omitempty"`
+	// WorkItem that is meant. Open leaves it empty: its name comes from the event.
+	WorkItem string `json:"workItem,omitempty"`
+	// Title of the item that opens.
+	Title string `json:"title,omitempty"`
+	// Text: words, or what goes with a decision.
+	Text string `json:"text,omitempty"`
+	// Question that the words answer.
+	Question string `json:"question,omitempty"`
+	// Gate that is decided, with how.
+	Gate     string `json:"gate,omitempty"`
+	GateUID  string `json:"gateUID,omitempty"`
+	Digest   string `json:"digest,omitempty"`
+	Approve  bool   `json:"approve,omitempty"`
+	Answer   string `json:"answer,omitempty"`   // Continue, Replan or Abandon
+	Evidence string `json:"evidence,omitempty"` // Typed or TypedCode
+	// Tell is what the sender is told; Gates: by the approvals account, Once: at most once an hour.
+	Tell  string `json:"tell,omitempty"`
+	Gates bool   `json:"gates,omitempty"`
+	Once  bool   `json:"once,omitempty"`
+}
+
+const (
+	// maxTitle in runes.
+	maxTitle = 120
+	// maxData of words that are data, in bytes.
+	maxData = 8192
+)
+
+// For decides what becomes of a message.
+func For(e Event, v View) Route {
+	if e.Sender == v.UserID || e.Sender == v.ApprovalsUser || e.Edit {
+		return Route{Kind: Silence}
+	}
+	who, known := v.person(e.Sender)
+	if !known {
+		return data(e, v, "")
+	}
+	may := v.May[who]
+	switch e.Type {
+	case "m.text", "m.emote":
+	case "m.notice": // what bots send, also from a person's account
+		return data(e, v, who)
+	default:
+		if may.Instruct {
+			return Route{Kind: Tell, Person: who, Tell: "I can read text only; nothing was done with this.", Once: true}
+		}
+		return Route{Kind: Silence, Person: who}
+	}
+	c := decision.Command{Kind: decision.Words}
+	if e.Type == "m.text" && !e.Forwarded {
+		c = decision.Parse(e.Body, v.names()...)
+	}
+	r := command(c, e, v, who, may)
+	r.Person = who
+	return r
+}
+
+func command(c decision.Command, e Event, v View, who string, may Rights) Route {
+	switch c.Kind {
+	case decision.Approve, decision.Unclear:
+		return v.approve(c, may)
+	case decision.Reject:
+		if len(v.shown()) == 0 && v.asking() {
+			return words(e, v, who, may)
+		}
+		return v.reject(c, may)
+	case decision.Continue, decision.Replan, decision.Abandon:
+		if len(v.shownOf(Halt)) == 0 && (v.asking() || c.Text != "") {
+			return words(e, v, who, may)
+		}
+		return v.answer(c, may)
+	case decision.Stop:
+		return v.stop(may)
+	case decision.Status:
+		if !may.Instruct && !may.Approve {
+			return tell("Only " + list(v.who(either), "or") + " can ask " + v.Agent + " that.")
+		}
+		return Route{Kind: Status}
+	}
+	return words(e, v, who, may)
+}
+
+// asking tells whether words said here and now would answer a question.
+func (v View) asking() bool {
+	item := v.Thread
+	if item == nil {
+		item = v.Active
+	}
+	return item != nil && item.Question != "" && !item.Over
+}
+
+func words(e Event, v View, who string, may Rights) Route {
+	text := decision.Said(e.Body, v.names()...)
+	if text == "" {
+		return Route{Kind: Silence}
+	}
+	if !may.Instruct {
+		if r := data(e, v, who); r.Kind == Data {
+			return r
+		}
+		r := tell("Only " + list(v.who(instruct), "or") + " can give " + v.Agent + " work.")
+		r.Once = true
+		return r
+	}
+	to := Route{Kind: Words, MayInstruct: true, Text: text}
+	switch {
+	case v.Thread != nil && !v.Thread.Over:
+		to.WorkItem, to.Question = v.Thread.Name, v.Thread.Question
+	case v.Thread == nil && v.Active != nil && v.Active.Waits && !v.Active.Over:
+		to.WorkItem, to.Question = v.Active.Name, v.Active.Question
+	default:
+		to.Kind, to.Title = Open, Title(text)
+	}
+	return to
+}
+
+// data hands on what others say about the work at hand, and nothing else of theirs.
+func data(e Event, v View, who string) Route {
+	text := sanitize.Data(e.Body, maxData)
+	if text == "" || v.Thread == nil || v.Active == nil || v.Thread.Name != v.Active.Name || v.Active.Over {
+		return Route{Kind: Silence, Person: who}
+	}
+	return Route{Kind: Data, Person: who, WorkItem: v.Thread.Name, Text: text}
+}
+
+func (v View) stop(may Rights) Route {
+	if !may.Instruct {
+		return tell("Only " + list(v.who(instruct), "or") + " can stop " + v.Agent + ".")
+	}
+	item := v.Thread
+	if item == nil {
+		item = v.Active
+	}
+	switch {
+	case item == nil:
+		return tell("Nothing is running.")
+	case item.Over:
+		return tell(sanitize.Quote(item.Title) + " is over; nothing runs for it any more.")
+	}
+	return Route{Kind: Stop, WorkItem: item.Name}
+}
+
+// Title of an item: the first line of the words, on one line, at most 120 runes.
+func Title(text string) string {
+	for line := range lines(text) {
+		if title := cut(sanitize.Line(line, maxTitle), maxTitle); title != "" {
+			return title
+		}
+	}
+	return "(no words)"
+}
+
+func tell(text string) Route { return Route{Kind: Tell, Tell: text} }
+
+func instruct(r Rights) bool { return r.Instruct }
+
+func approve(r Rights) bool { return r.Approve }
+
+func either(r Rights) bool { return r.Instruct || r.Approve }

@@ -1,0 +1,131 @@
+package routing
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Event is one message of a room, as the homeserver authenticated it.
+type Event struct {
+	ID     string
+	Room   string
+	Sender string // full user ID
+	At     time.Time
+	// Type is the msgtype: m.text, m.notice, m.image …
+	Type string
+	Body string
+	// Thread is the root of the thread it was sent in, ReplyTo the event it answers. Empty when neither.
+	Thread  string
+	ReplyTo string
+	// Edit of an earlier message, or a message that was forwarded from elsewhere. Neither ever decides.
+	Edit      bool
+	Forwarded bool
+}
+
+// View is what is known when a message is routed: the agent, its people, its work and its gates.
+type View struct {
+	// Agent by name; UserID is its account, ApprovalsUser the account that shows gates.
+	Agent         string
+	UserID        string
+	ApprovalsUser string
+	// People are all Persons; May holds the rights of those whom the Agent names.
+	People []Person
+	May    map[string]Rights
+	// Active is the item that the agent works on; nil when idle.
+	Active *Item
+	// Thread is the item in whose thread the message was sent, or whose message it answers; nil when it belongs to none.
+	Thread *Item
+	// Gates of the agent, newest first, open ones and those that ended.
+	Gates []Gate
+}
+
+// Person is a human being with a chat identity.
+type Person struct {
+	Name   string
+	Matrix string
+}
+
+// Rights with one agent.
+type Rights struct {
+	Instruct bool
+	Approve  bool
+}
+
+// Item of work.
+type Item struct {
+	Name  string
+	Title string
+	// Over: it has ended or was asked to; words do not reach it any more.
+	Over bool
+	// Waits for a person's words or for the answer to a halt.
+	Waits bool
+	// Question that is open; empty when none.
+	Question string
+}
+
+// GateKind tells what a gate asks.
+type GateKind string
+
+// Kinds of gates, as in the API.
+const (
+	Plan GateKind = "Plan"
+	Halt GateKind = "Halt"
+)
+
+// Gate that waits for a decision, or did.
+type Gate struct {
+	Name     string
+	UID      string
+	Digest   string
+	Kind     GateKind
+	Revision int32
+	WorkItem string
+	Title    string
+	// Approvers by name of Person.
+	Approvers []string
+	// Code that names this gate and no other.
+	Code string
+	// Open while nobody has decided.
+	Open bool
+	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been
+	// meant.
+	Shown bool
+	// Ended says in words how it ended.
+	Ended string
+}
+
+// person resolves a sender: the identity of exactly one Person, compared byte by byte.
+func (v View) person(sender string) (string, bool) {
+	name, n := "", 0
+	for _, p := range v.People {
+		if p.Matrix == sender {
+			name = p.Name
+			n++
+		}
+	}
+	return name, n == 1
+}
+
+// who lists the people with a right, sorted.
+func (v View) who(has func(Rights) bool) []string {
+	var names []string
+	for name, may := range v.May {
+		if has(may) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// names by which the agent and the approvals account may be addressed.
+func (v View) names() []string {
+	return []string{v.UserID, v.ApprovalsUser, v.Agent, localpart(v.UserID), localpart(v.ApprovalsUser)}
+}
+
+// localpart of a user ID.
+func localpart(user string) string {
+	local, _, _ := strings.Cut(strings.TrimPrefix(user, "@"), ":")
+	return local
+}
