@@ -31,6 +31,7 @@ var product = []Image{
 			{Name: "manager", Package: "./cmd/manager"},
 			{Name: "gateway", Package: "./cmd/gateway"},
 			{Name: "broker", Package: "./cmd/broker"},
+			{Name: "keys", Package: "./cmd/keys"},
 		},
 	},
 	{
