@@ -13,6 +13,11 @@ const (
 // MetaCallID is the key in an MCP call's _meta that carries the caller's own ID of the call. A repeated ID is the same call.
 const MetaCallID = "nisse.io/call-id"
 
+// MetaWorkItem is the key in an MCP call's _meta that carries the name of the item the caller means. A call that means another item
+// than the active one is refused with reason OtherWorkItem, so that a repeated finish cannot end the item that came after. A caller
+// that sends none means the active item.
+const MetaWorkItem = "nisse.io/work-item"
+
 // Snapshot is one line of GET /v1/work (newline-delimited JSON; empty lines keep the connection alive). It is level-triggered:
 // each line is the whole truth, and the last one counts.
 type Snapshot struct {

@@ -1,0 +1,259 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// Force is a plan that a person approved and that nothing has replaced or ended.
+type Force struct {
+	Plan      *v1alpha1.Plan
+	Gate      *v1alpha1.Gate
+	Statement approval.Statement
+}
+
+// Latest is the plan with the highest revision of the item; nil when there is none.
+func Latest(w World) *v1alpha1.Plan {
+	var latest *v1alpha1.Plan
+	for i := range w.Plans {
+		p := &w.Plans[i]
+		if p.Spec.WorkItem.UID == string(w.Item.UID) && (latest == nil || p.Spec.Revision > latest.Spec.Revision) {
+			latest = p
+		}
+	}
+	return latest
+}
+
+// GateOf a plan; nil while the manager has not opened it.
+func GateOf(p *v1alpha1.Plan, gates []v1alpha1.Gate) *v1alpha1.Gate {
+	i := slices.IndexFunc(gates, func(g v1alpha1.Gate) bool { return g.Name == names.PlanGate(p.Name) })
+	if i < 0 {
+		return nil
+	}
+	return &gates[i]
+}
+
+// InForce returns the plan in force, or why there is none.
+func InForce(w World) (Force, *Decision) {
+	p := Latest(w)
+	if p == nil {
+		return Force{}, refuse(NoPlan, "This needs a person's approval, and there is no plan. Submit one with submit_plan; its steps are the very calls you want to make.")
+	}
+	rev := fmt.Sprintf("rev-%d", p.Spec.Revision)
+	with := func(d *Decision, g *v1alpha1.Gate) (Force, *Decision) {
+		d.Plan, d.Gate = p, g
+		return Force{}, d
+	}
+	if p.Spec.Revision <= w.Item.Status.ClosedRevision {
+		return with(refuse(PlanClosed, "%s was ended: a person asked for another plan. Submit one with submit_plan.", rev), nil)
+	}
+	if p.Spec.AgentUID != string(w.Agent.UID) {
+		return with(refuse(GateMismatch, "%s was submitted by an earlier agent of this name. Submit another plan.", rev), nil)
+	}
+	g := GateOf(p, w.Gates)
+	if g == nil {
+		return with(&Decision{Verdict: Wait, Reason: AwaitingApproval, Message: rev + " waits to be shown to the people who may approve it."}, nil)
+	}
+	if g.Spec.Kind != v1alpha1.GatePlan || g.Spec.Subject.UID != string(p.UID) || g.Spec.WorkItem.UID != string(w.Item.UID) || g.Spec.Agent != w.Agent.Name {
+		return with(refuse(GateMismatch, "The gate %s does not decide %s. Submit another plan.", g.Name, rev), g)
+	}
+	switch g.Status.Outcome {
+	case v1alpha1.GateApproved:
+	case "":
+		return with(&Decision{Verdict: Wait, Reason: AwaitingApproval, Message: rev + " waits for a person's approval; the work stream tells when it is decided."}, g)
+	case v1alpha1.GateRejected:
+		return with(refuse(PlanRejected, "%s was rejected%s. Submit another plan.", rev, feedback(g)), g)
+	case v1alpha1.GateExpired:
+		return with(refuse(PlanExpired, "Nobody answered %s in time; nothing was run. Submit it again if it is still wanted.", rev), g)
+	default:
+		return with(refuse(PlanSuperseded, "%s was replaced or ended; nothing of it runs (any more). Submit another plan.", rev), g)
+	}
+	digest, err := PlanDigest(w.Agent, w.Item, p, g.Spec.WindowSeconds)
+	if err != nil || digest != g.Spec.Digest {
+		return with(refuse(DigestMismatch, "What was approved is not what %s says. Nothing was run. Submit another plan.", rev), g)
+	}
+	s, err := approval.Verify(g.Status.Statement, w.ApprovalKeys)
+	if err != nil || s.GateUID != string(g.UID) || s.Digest != g.Spec.Digest || len(s.Calls) != len(p.Spec.Steps) {
+		return with(refuse(StatementInvalid, "The approval of %s does not verify. Nothing was run; an administrator has to look at the approval key.", rev), g)
+	}
+	if w.Now.Unix() >= s.ExpiresAt {
+		return with(refuse(ApprovalEnded, "The approval of %s was good until %s. Submit the plan again.", rev, clock(s.ExpiresAt)), g)
+	}
+	return Force{p, g, s}, nil
+}
+
+// PlanDigest recomputes what a gate's digest must be.
+func PlanDigest(a *v1alpha1.Agent, it *v1alpha1.WorkItem, p *v1alpha1.Plan, window int32) (string, error) {
+	steps := make([]approval.Step, len(p.Spec.Steps))
+	for i, s := range p.Spec.Steps {
+		steps[i] = approval.Step{Call: StepCall(s), Checks: []string{}, Attempts: 1}
+	}
+	return approval.PlanPreimage{
+		AgentUID: string(a.UID), WorkItemUID: string(it.UID), PlanUID: string(p.UID), Revision: p.Spec.Revision,
+		ToolSchemaDigest: p.Spec.ToolSchemaDigest, Steps: steps, WindowSeconds: window,
+	}.Digest()
+}
+
+// StepCall is the call that a step is.
+func StepCall(s v1alpha1.PlanStep) approval.Call {
+	return approval.Call{Device: s.Device, ManifestDigest: s.ManifestDigest, Capability: s.Capability, Args: s.Args}
+}
+
+// approved judges a call that needs approval.
+func approved(c Call, w World) *Decision {
+	f, d := InForce(w)
+	if d != nil {
+		return d
+	}
+	d = step(c, w, f)
+	d.Plan, d.Gate = f.Plan, f.Gate
+	return d
+}
+
+// step looks for the call's place in the plan in force.
+func step(c Call, w World, f Force) *Decision {
+	rev := fmt.Sprintf("rev-%d", f.Plan.Spec.Revision)
+	next, d := cursor(w, f)
+	if d != nil && d.Verdict == Halt {
+		return d
+	}
+	// The next step comes before the ones that ran: a plan may have the same call twice.
+	if d == nil && next <= len(f.Plan.Spec.Steps) && same(c, f.Plan.Spec.Steps[next-1]) {
+		s := f.Plan.Spec.Steps[next-1]
+		if s.ManifestDigest != w.Device.Spec.ManifestDigest {
+			return refuse(ManifestChanged, "What %s allows has changed since %s was submitted. Submit another plan.", s.Device, rev)
+		}
+		if err := f.Statement.Covers(int32(next), 1, StepCall(s), w.Now.Unix()); err != nil {
+			return refuse(StatementInvalid, "Step %d of %s: %v. Nothing was run.", next, rev, err)
+		}
+		return &Decision{Verdict: Run, Step: int32(next), Attempt: 1}
+	}
+	for i, s := range f.Plan.Spec.Steps {
+		if j := JobOf(w.Jobs, f.Gate, int32(i+1)); j != nil && same(c, s) {
+			return repeat(j)
+		}
+	}
+	switch {
+	case d != nil && d.Verdict == Wait && next < len(f.Plan.Spec.Steps) && same(c, f.Plan.Spec.Steps[next]):
+		return d // the step after the pending one: it only comes too early
+	case d != nil && d.Verdict == Refuse:
+		return d
+	case next > len(f.Plan.Spec.Steps):
+		return refuse(PlanDone, "Every step of %s has run. Submit another plan for what is still to do.", rev)
+	}
+	return &Decision{Verdict: Halt, Reason: string(v1alpha1.HaltCallMismatch), Step: int32(next), Message: mismatch(w.Agent.Name, rev, next, f.Plan.Spec.Steps[next-1], c)}
+}
+
+// cursor is the number of the next step (one more than there are when all are done). A decision beside it says that the step may not
+// be asked for now: it is pending, the plan is over, or a person has to say how it ended.
+func cursor(w World, f Force) (int, *Decision) {
+	rev := fmt.Sprintf("rev-%d", f.Plan.Spec.Revision)
+	for n := 1; n <= len(f.Plan.Spec.Steps); n++ {
+		j := JobOf(w.Jobs, f.Gate, int32(n))
+		if j == nil {
+			return n, nil
+		}
+		switch j.Status.State {
+		case v1alpha1.JobSucceeded:
+		case "":
+			return n, &Decision{Verdict: Wait, Reason: StepPending, Step: int32(n), Message: fmt.Sprintf("Step %d of %s has not ended yet.", n, rev)}
+		case v1alpha1.JobUnknown:
+			if !continued(w, UnknownHaltID(j.Spec.Deed)) {
+				return n, &Decision{Verdict: Halt, Reason: string(v1alpha1.HaltOutcomeUnknown), Step: int32(n), HaltID: UnknownHaltID(j.Spec.Deed), Message: UnknownMessage(j)}
+			}
+		default:
+			return n, refuse(PlanOver, "Step %d of %s ended as %s, so the plan is over. Submit another plan.", n, rev, j.Status.State)
+		}
+	}
+	return len(f.Plan.Spec.Steps) + 1, nil
+}
+
+// JobOf a gate's step; nil when it was not asked for.
+func JobOf(jobs []v1alpha1.DeviceJob, g *v1alpha1.Gate, step int32) *v1alpha1.DeviceJob {
+	i := slices.IndexFunc(jobs, func(j v1alpha1.DeviceJob) bool { return j.Spec.Gate.UID == string(g.UID) && j.Spec.Step == step })
+	if i < 0 {
+		return nil
+	}
+	return &jobs[i]
+}
+
+// asked looks for the job that this very call asked for, by the call's own ID: an answer that exists is given whatever became of the
+// plan or the item since, because "refused" and "halted" would say that it did not run. nil means that it was not asked for.
+func asked(c Call, w World) *Decision {
+	if c.ID == "" {
+		return nil
+	}
+	i := slices.IndexFunc(w.Jobs, func(j v1alpha1.DeviceJob) bool { return j.Annotations[AnnotationCallID] == c.ID })
+	if i < 0 {
+		return nil
+	}
+	j := &w.Jobs[i]
+	if j.Spec.Device != c.Device || j.Spec.Capability != c.Capability || j.Spec.Args != c.Args {
+		return refuse(CallIDReused, "The call ID %s was used for another call. Give each call an ID of its own.", sanitize.Quote(c.ID))
+	}
+	return repeat(j)
+}
+
+func repeat(j *v1alpha1.DeviceJob) *Decision {
+	d := &Decision{Verdict: Repeat, Step: j.Spec.Step, Attempt: j.Spec.Attempt, Job: j}
+	if j.Status.State == "" {
+		d.Verdict = Attach
+	}
+	return d
+}
+
+func same(c Call, s v1alpha1.PlanStep) bool {
+	return c.Device == s.Device && c.Capability == s.Capability && c.Args == s.Args
+}
+
+// UnknownHaltID is the ID of the halt that asks a person how a deed ended: the same however often it is filed.
+func UnknownHaltID(deed string) string { return "unknown-" + deed[:24] }
+
+// continued tells whether a person answered the halt with continue.
+func continued(w World, haltID string) bool {
+	return slices.ContainsFunc(w.Gates, func(g v1alpha1.Gate) bool {
+		return g.Spec.Kind == v1alpha1.GateHalt && g.Spec.Halt != nil && g.Spec.Halt.Halt == haltID &&
+			g.Spec.WorkItem.UID == string(w.Item.UID) && g.Status.Outcome == v1alpha1.GateApproved &&
+			slices.ContainsFunc(g.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Answer == v1alpha1.AnswerContinue })
+	})
+}
+
+// StillGood tells whether a job that has not ended may be sent (again): the same checks as for a new one, minus the cursor. nil means yes.
+func StillGood(j *v1alpha1.DeviceJob, w World) *Decision {
+	if d := Tool(j.Spec.Capability, w.Agent); d != nil {
+		return d
+	}
+	if d := device(Call{Device: j.Spec.Device}, w); d != nil {
+		return d
+	}
+	if d := Item(w); d != nil {
+		return d
+	}
+	f, d := InForce(w)
+	if d != nil {
+		return d
+	}
+	rev := fmt.Sprintf("rev-%d", f.Plan.Spec.Revision)
+	if j.Spec.Gate.UID != string(f.Gate.UID) || j.Spec.WorkItem.UID != string(w.Item.UID) || int(j.Spec.Step) > len(f.Plan.Spec.Steps) {
+		return refuse(PlanSuperseded, "The job belongs to an earlier plan; %s is in force.", rev)
+	}
+	call := approval.Call{Device: j.Spec.Device, ManifestDigest: j.Spec.ManifestDigest, Capability: j.Spec.Capability, Args: j.Spec.Args}
+	if call != StepCall(f.Plan.Spec.Steps[j.Spec.Step-1]) {
+		return refuse(DigestMismatch, "The job is not step %d of %s. Nothing was sent.", j.Spec.Step, rev)
+	}
+	if call.ManifestDigest != w.Device.Spec.ManifestDigest {
+		return refuse(ManifestChanged, "What %s allows has changed since %s was submitted.", j.Spec.Device, rev)
+	}
+	if err := f.Statement.Covers(j.Spec.Step, j.Spec.Attempt, call, w.Now.Unix()); err != nil {
+		return refuse(StatementInvalid, "Step %d of %s: %v.", j.Spec.Step, rev, err)
+	}
+	if !w.Now.Before(j.Spec.ExpiresAt.Time) {
+		return refuse(ApprovalEnded, "The time of step %d of %s is over.", j.Spec.Step, rev)
+	}
+	return nil
+}
