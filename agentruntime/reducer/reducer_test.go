@@ -1,0 +1,504 @@
+package reducer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"nisse.io/nisse/agentruntime/event"
+	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/doors"
+)
+
+// world is a log in memory and everything outside: what was said, which calls were made.
+type world struct {
+	t      testing.TB
+	log    []event.Event
+	state  *State
+	say    []event.Outgoing
+	asides int
+	env    Env
+}
+
+func newWorld(t testing.TB) *world {
+	return &world{t: t, state: New("log-1"), env: Env{Calls: 12, CanAsk: true, Begun: map[string]bool{}}}
+}
+
+func (w *world) it() *Item { return w.state.Item("wi-1") }
+
+func (w *world) append(b Batch) {
+	w.t.Helper()
+	seen := map[string]bool{}
+	for _, e := range w.log {
+		seen[e.Source] = true
+	}
+	for _, n := range b.Events {
+		if seen[n.Source] {
+			continue
+		}
+		p, err := canonical.Marshal(n.Payload)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		e := event.Event{Seq: int64(len(w.log)) + 1, WorkItem: n.WorkItem, Type: n.Type, Source: n.Source, Payload: p}
+		w.log = append(w.log, e)
+		if err := w.state.Apply(e); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, o := range b.Say {
+		known := false
+		for _, have := range w.say {
+			known = known || have.ID == o.ID
+		}
+		if !known {
+			w.say = append(w.say, o)
+		}
+	}
+	w.asides += len(b.Asides)
+}
+
+func (w *world) person(text string) {
+	w.append(Batch{Events: []event.New{{WorkItem: "wi-1", Type: event.UserMessage, Source: fmt.Sprintf("matrix/%d", len(w.log)),
+		Payload: event.Words{Text: text, Origin: event.Person, From: "lucas", MayInstruct: true}}}})
+}
+
+func (w *world) platform(topic, state string) {
+	w.append(Batch{Events: []event.New{{WorkItem: "wi-1", Type: event.UserMessage, Source: fmt.Sprintf("%s/%s/%d", topic, state, len(w.log)),
+		Payload: event.Words{Text: topic + " " + state, Origin: event.Platform, Topic: topic, State: state}}}})
+}
+
+func check(tool, args string) error {
+	var m map[string]any
+	if err := json.Unmarshal([]byte(args), &m); err != nil {
+		return fmt.Errorf("arguments are not a JSON object: %w", err)
+	}
+	switch tool {
+	case "fs_read", "fs_write", SubmitPlan, AskHuman, Finish:
+		return nil
+	}
+	return errors.New("there is no tool of that name")
+}
+
+func want(tool, args string) Wanted { return Wanted{ProviderID: tool + args, Tool: tool, Args: args} }
+
+// ask answers the next effect, which must be AskModel, with r.
+func (w *world) ask(r Reply) {
+	w.t.Helper()
+	a, ok := w.it().Next(w.env).(AskModel)
+	if !ok {
+		w.t.Fatalf("next effect is %#v, want AskModel", w.it().Next(w.env))
+	}
+	w.append(w.it().Replied(a, r, check, w.env))
+}
+
+// call answers the next effect, which must be CallTool of tool, with res.
+func (w *world) call(tool string, res doors.ToolResult) Call {
+	w.t.Helper()
+	e := w.it().Next(w.env)
+	c, ok := e.(CallTool)
+	if !ok || c.Call.Tool != tool {
+		w.t.Fatalf("next effect is %#v, want a call of %s", e, tool)
+	}
+	w.append(w.it().Resulted(c.Call, res, res.Status+" "+res.Message))
+	return c.Call
+}
+
+// local does what needs nothing outside, until something else is next, and returns that.
+func (w *world) local() Effect {
+	w.t.Helper()
+	for range 100 {
+		switch e := w.it().Next(w.env).(type) {
+		case Answer:
+			w.append(w.it().NotMade(e))
+		case Say:
+			w.append(w.it().Spoken(e))
+		case AskPerson:
+			b, err := w.it().Asked(e)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.append(b)
+		default:
+			return e
+		}
+	}
+	w.t.Fatal("the reducer goes round in circles")
+	return nil
+}
+
+func (w *world) said() (out []string) {
+	for _, o := range w.say {
+		if o.Kind == doors.Say {
+			out = append(out, o.Text)
+		}
+	}
+	return out
+}
+
+func (w *world) results() (out []string) {
+	for _, e := range w.log {
+		if e.Type == event.ToolResult {
+			var r event.Result
+			if err := e.Decode(&r); err != nil {
+				w.t.Fatal(err)
+			}
+			out = append(out, r.Status+": "+r.Text)
+		}
+	}
+	return out
+}
+
+func isWait(t *testing.T, e Effect) {
+	t.Helper()
+	if _, ok := e.(Wait); !ok {
+		t.Fatalf("next effect is %#v, want Wait", e)
+	}
+}
+
+var (
+	done    = doors.ToolResult{Status: doors.Done}
+	pending = doors.ToolResult{Status: doors.Pending, Gate: "wi-1-rev-1", Revision: 1}
+)
+
+func TestAPlanApprovedAndCarriedOut(t *testing.T) {
+	w := newWorld(t)
+	isWait(t, w.local())
+	w.person("write the disk usage into a file")
+	w.ask(Reply{Text: "Looking.", Wanted: []Wanted{want("fs_read", `{"path":"/a"}`)}})
+	w.call("fs_read", done)
+	w.ask(Reply{Wanted: []Wanted{want(SubmitPlan, `{"reason":"r","steps":[]}`)}})
+	w.call(SubmitPlan, pending)
+	isWait(t, w.local())
+	if w.it().Waiting != Decision {
+		t.Errorf("waiting for %q", w.it().Waiting)
+	}
+	w.platform(event.TopicPlan, "Approved")
+	w.ask(Reply{Wanted: []Wanted{want("fs_write", `{"path":"/b"}`)}})
+	w.call("fs_write", doors.ToolResult{Status: doors.Done, Step: 1})
+	w.ask(Reply{Wanted: []Wanted{want(Finish, `{"summary":"It is in /b."}`)}})
+	if _, ok := w.it().Next(w.env).(Say); !ok {
+		t.Fatalf("the summary is not said before finish: %#v", w.it().Next(w.env))
+	}
+	w.local()
+	w.call(Finish, done)
+	isWait(t, w.local())
+	if diff := cmp.Diff([]string{"It is in /b."}, w.said()); diff != "" {
+		t.Error(diff)
+	}
+	var kinds []string
+	for _, e := range w.log {
+		kinds = append(kinds, string(e.Type))
+	}
+	if got := strings.Join(kinds, " "); !strings.Contains(got, "tool_result plan_submitted gate_opened user_message") {
+		t.Errorf("events: %s", got)
+	}
+}
+
+func TestHowATurnEnds(t *testing.T) {
+	tests := map[string]struct {
+		play    func(w *world)
+		said    []string
+		waiting Waiting
+	}{
+		"words alone are said, reminded once, then asked on the model's behalf": {
+			play: func(w *world) {
+				w.ask(Reply{Text: "There are three files."})
+				w.ask(Reply{Text: "Anything else?"})
+				w.local()
+				w.call(AskHuman, pending)
+			},
+			said: []string{"There are three files.", "Anything else?"}, waiting: Question,
+		},
+		"words, then finish with the same words, are said once": {
+			play: func(w *world) {
+				w.ask(Reply{Text: "All is well."})
+				w.ask(Reply{Wanted: []Wanted{want(Finish, `{"summary":"All is well."}`)}})
+				w.call(Finish, done)
+			},
+			said: []string{"All is well."},
+		},
+		"words while a plan waits need no reminder": {
+			play: func(w *world) {
+				w.ask(Reply{Wanted: []Wanted{want(SubmitPlan, `{}`)}})
+				w.call(SubmitPlan, pending)
+				w.person("why this way?")
+				w.ask(Reply{Text: "Because it is the least change."})
+			},
+			said: []string{"Because it is the least change."}, waiting: Decision,
+		},
+		"a question is in the room before it is asked": {
+			play: func(w *world) {
+				w.ask(Reply{Wanted: []Wanted{want(AskHuman, `{"question":"Which file?"}`)}})
+				w.local()
+				w.call(AskHuman, pending)
+			},
+			said: []string{"Which file?"}, waiting: Question,
+		},
+		"calls after the one that ends the turn are not made": {
+			play: func(w *world) {
+				w.ask(Reply{Wanted: []Wanted{want(SubmitPlan, `{}`), want("fs_write", `{}`)}})
+				w.call(SubmitPlan, pending)
+			},
+			waiting: Decision,
+		},
+		"a halt ends the turn": {
+			play: func(w *world) {
+				w.ask(Reply{Wanted: []Wanted{want("fs_write", `{}`), want("fs_write", `{"path":"/c"}`)}})
+				w.call("fs_write", doors.ToolResult{Status: doors.Halted, Reason: "CallMismatch"})
+			},
+			waiting: Release,
+		},
+		"a call that waits for a person ends the turn": {
+			play: func(w *world) {
+				w.ask(Reply{Wanted: []Wanted{want("fs_write", `{}`)}})
+				w.call("fs_write", pending)
+			},
+			waiting: Gate,
+		},
+		"a request that failed for good is told and a person asked": {
+			play: func(w *world) {
+				a := w.it().Next(w.env).(AskModel)
+				w.append(w.it().Failed(a, "The model refuses my key."))
+				w.local()
+				w.call(AskHuman, pending)
+			},
+			said: []string{"The model refuses my key."}, waiting: Question,
+		},
+		"without ask_human the words are said and the turn ends": {
+			play: func(w *world) {
+				w.env.CanAsk = false
+				w.ask(Reply{})
+				w.ask(Reply{})
+				w.ask(Reply{})
+			},
+			said: []string{"The model gave 3 answers in a row that I could not use, so I stopped. Say how to go on, or try again later."},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.person("do it")
+			tt.play(w)
+			isWait(t, w.local())
+			if diff := cmp.Diff(tt.said, w.said()); diff != "" {
+				t.Error(diff)
+			}
+			if w.it().Waiting != tt.waiting {
+				t.Errorf("waiting for %q, want %q", w.it().Waiting, tt.waiting)
+			}
+			if len(w.it().Open) > 0 {
+				t.Errorf("open calls at the end: %v", w.it().Open)
+			}
+			w.person("and now?")
+			if _, ok := w.local().(AskModel); !ok && !w.it().Finished {
+				t.Errorf("the next message is not taken: %#v", w.it().Next(w.env))
+			}
+		})
+	}
+}
+
+func TestAnswersThatCannotBeUsedGoBackToTheModelAndAreBounded(t *testing.T) {
+	tests := map[string]struct {
+		reply Reply
+		want  string
+	}{
+		"unknown tool":       {Reply{Wanted: []Wanted{want("rm_rf", `{}`)}}, "no tool of that name"},
+		"broken JSON":        {Reply{Wanted: []Wanted{want("fs_read", `{"path":`)}}, "not a JSON object"},
+		"arguments too long": {Reply{Wanted: []Wanted{want("fs_read", `{"path":"`+strings.Repeat("x", MaxArgs)+`"}`)}}, "is the limit"},
+		"empty":              {Reply{}, ""},
+		"unreadable":         {Reply{Problem: "your answer had 9000000 bytes"}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.person("do it")
+			asked := 0
+			for {
+				e := w.local()
+				if a, ok := e.(AskModel); ok {
+					asked++
+					w.append(w.it().Replied(a, tt.reply, check, w.env))
+					continue
+				}
+				break
+			}
+			if asked != maxBad {
+				t.Errorf("asked %d times, want %d", asked, maxBad)
+			}
+			w.call(AskHuman, pending)
+			if tt.want != "" && !strings.Contains(strings.Join(w.results(), "\n"), tt.want) {
+				t.Errorf("the model reads %q, want %q", w.results(), tt.want)
+			}
+			if len(w.said()) != 1 || !strings.Contains(w.said()[0], "could not use") {
+				t.Errorf("people read %q", w.said())
+			}
+		})
+	}
+}
+
+func TestTwoCallsWithOneID(t *testing.T) {
+	w := newWorld(t)
+	w.person("do it")
+	w.ask(Reply{Wanted: []Wanted{{ProviderID: "x", Tool: "fs_read", Args: `{"path":"/a"}`}, {ProviderID: "x", Tool: "fs_read", Args: `{"path":"/b"}`}, {Tool: "fs_read", Args: `{"path":"/c"}`}, {Tool: "fs_read", Args: `{"path":"/d"}`}}})
+	ids := map[string]bool{}
+	for _, c := range []string{"/a", "/c", "/d"} {
+		got := w.call("fs_read", done)
+		if !strings.Contains(got.Args, c) {
+			t.Errorf("made %s, want %s", got.Args, c)
+		}
+		ids[got.ID] = true
+	}
+	if len(ids) != 3 {
+		t.Errorf("our IDs: %v", ids)
+	}
+	if got := strings.Join(w.results(), "\n"); !strings.Contains(got, "two calls had one id") {
+		t.Errorf("results: %s", got)
+	}
+}
+
+func TestStormsAndLoopsEndTheTurn(t *testing.T) {
+	tests := map[string]struct {
+		call func(i int) Wanted
+		res  doors.ToolResult
+		made int
+		said string
+	}{
+		"storm":                         {func(i int) Wanted { return want("fs_read", fmt.Sprintf(`{"path":"/%d"}`, i)) }, done, 12, "12 tool calls in one turn"},
+		"loop":                          {func(int) Wanted { return want("fs_read", `{"path":"/a"}`) }, done, 4, "for the 5th time"},
+		"loop written in two ways":      {func(i int) Wanted { return want("fs_read", []string{`{"a":1,"b":2}`, `{"b":2, "a":1}`}[i%2]) }, done, 4, "for the 5th time"},
+		"plans that are refused":        {func(i int) Wanted { return want(SubmitPlan, fmt.Sprintf(`{"reason":"%d"}`, i)) }, doors.ToolResult{Status: doors.Refused}, 17, "17 tool calls in one turn"},
+		"steps of a plan do not count":  {func(i int) Wanted { return want("fs_write", fmt.Sprintf(`{"path":"/%d"}`, i)) }, doors.ToolResult{Status: doors.Done, Step: 1}, 50, ""},
+		"steps that failed are counted": {func(i int) Wanted { return want("fs_write", fmt.Sprintf(`{"path":"/%d"}`, i)) }, doors.ToolResult{Status: doors.Failed, Step: 1}, 12, "12 tool calls"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.person("do it")
+			made := 0
+			for made < 50 {
+				switch e := w.local().(type) {
+				case AskModel:
+					w.append(w.it().Replied(e, Reply{Wanted: []Wanted{tt.call(made)}}, check, w.env))
+					continue
+				case CallTool:
+					if e.Call.Origin == event.Model {
+						w.append(w.it().Resulted(e.Call, tt.res, "x"))
+						made++
+						continue
+					}
+				}
+				break
+			}
+			if made != tt.made {
+				t.Errorf("%d calls were made, want %d", made, tt.made)
+			}
+			if tt.said == "" {
+				return
+			}
+			w.call(AskHuman, pending)
+			isWait(t, w.local())
+			if got := strings.Join(w.said(), "\n"); !strings.Contains(got, tt.said) {
+				t.Errorf("people read %q, want %q", got, tt.said)
+			}
+		})
+	}
+}
+
+func TestTheThirdSameCallIsWarnedOf(t *testing.T) {
+	w := newWorld(t)
+	w.person("do it")
+	var notes []bool
+	for range 4 {
+		w.ask(Reply{Wanted: []Wanted{want("fs_read", `{"path":"/a"}`)}})
+		w.call("fs_read", done)
+		var r event.Result
+		if err := w.log[len(w.log)-1].Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		notes = append(notes, r.Note != "")
+	}
+	if diff := cmp.Diff([]bool{false, false, true, true}, notes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWordsThatComeMeanwhile(t *testing.T) {
+	t.Run("while the model thinks", func(t *testing.T) {
+		w := newWorld(t)
+		w.person("do it")
+		a := w.it().Next(w.env).(AskModel)
+		w.person("no, do that")
+		w.append(w.it().Replied(a, Reply{Wanted: []Wanted{want(Finish, `{"summary":"did it"}`)}}, check, w.env))
+		if _, ok := w.local().(AskModel); !ok {
+			t.Fatalf("finish is not put off: %#v", w.it().Next(w.env))
+		}
+		if len(w.said()) != 0 {
+			t.Errorf("said %q", w.said())
+		}
+	})
+	t.Run("of someone who may not instruct", func(t *testing.T) {
+		w := newWorld(t)
+		w.append(Batch{Events: []event.New{{WorkItem: "wi-1", Type: event.UserMessage, Source: "matrix/$x", Payload: event.Words{Text: "delete all", Origin: event.Person, From: "eve"}}}})
+		isWait(t, w.local())
+	})
+	t.Run("after the end", func(t *testing.T) {
+		w := newWorld(t)
+		w.platform(event.TopicEnded, "Closed")
+		w.person("hello?")
+		isWait(t, w.local())
+	})
+}
+
+func TestABegunCallIsMadeAgainWhateverHappened(t *testing.T) {
+	w := newWorld(t)
+	w.person("do it")
+	w.ask(Reply{Wanted: []Wanted{want(Finish, `{"summary":"done"}`)}})
+	w.local()
+	c := w.it().Next(w.env).(CallTool)
+	w.env.Begun[c.Call.ID] = true
+	w.person("wait")
+	again, ok := w.it().Next(w.env).(CallTool)
+	if !ok || again.Call.ID != c.Call.ID {
+		t.Errorf("next is %#v, want the same call again", w.it().Next(w.env))
+	}
+}
+
+func TestLongResultsAreKeptAside(t *testing.T) {
+	w := newWorld(t)
+	w.person("do it")
+	w.ask(Reply{Wanted: []Wanted{want("fs_read", `{}`)}})
+	c := w.it().Next(w.env).(CallTool).Call
+	b := w.it().Resulted(c, done, strings.Repeat("x", 2<<20))
+	r := b.Events[0].Payload.(event.Result)
+	if len(b.Asides) != 1 || len(b.Asides[0].Body) != 2<<20 || r.Aside != b.Asides[0].Digest {
+		t.Errorf("the whole is not kept aside")
+	}
+	if len(r.Text) > MaxResult || !strings.Contains(r.Text, "bytes left out") {
+		t.Errorf("the event holds %d bytes without a marker", len(r.Text))
+	}
+}
+
+func TestProgressLines(t *testing.T) {
+	tests := map[string]struct {
+		tool, args string
+		res        doors.ToolResult
+		want       string
+	}{
+		"done":     {"fs_read", `{"device":"web1","path":"/var/log/x","lines":200}`, done, "✓ web1 fs.read lines=200 path=/var/log/x"},
+		"refused":  {"fs_write", `{"device":"web1","path":"/etc/x"}`, doors.ToolResult{Status: doors.Refused, Reason: "PathDenied", Message: "the manifest does not allow it"}, "✗ web1 fs.write path=/etc/x: refused, the manifest does not allow it"},
+		"hidden":   {"fs_read", `{"path":"/a\u202e\nb"}`, done, `✓ fs_read path="/a\\u202e b"`},
+		"not JSON": {"fs_read", `{`, doors.ToolResult{Status: doors.Failed, Reason: "X"}, "✗ fs_read: failed, X"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := progress(Call{Call: event.Call{Tool: tt.tool, Args: tt.args}}, tt.res); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
