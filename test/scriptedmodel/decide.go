@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -112,6 +113,11 @@ func match(w When, f facts) (groups map[string]any, matched bool) {
 			return nil, false
 		}
 	}
+	for _, name := range w.NotCalled {
+		if _, ever := f.args[name]; ever {
+			return nil, false
+		}
+	}
 	for name, count := range w.Calls {
 		if !count.has(f.calls[name]) {
 			return nil, false
@@ -121,7 +127,7 @@ func match(w When, f facts) (groups map[string]any, matched bool) {
 		return nil, false
 	}
 	if w.Step != nil {
-		if _, left := f.step(); left != *w.Step {
+		if _, left := f.next(); left != *w.Step {
 			return nil, false
 		}
 	}
@@ -131,12 +137,13 @@ func match(w When, f facts) (groups map[string]any, matched bool) {
 	if w.Model != nil && !w.Model.MatchString(f.model) {
 		return nil, false
 	}
-	if w.None != nil {
-		for _, m := range f.messages {
-			if w.None.MatchString(string(m.Content)) {
-				return nil, false
-			}
-		}
+	if w.None != nil && slices.ContainsFunc(f.messages, func(m message) bool {
+		return spokenIn(m) && w.None.MatchString(string(m.Content))
+	}) {
+		return nil, false
+	}
+	if w.SincePlan != nil && (len(f.steps) == 0 || !slices.ContainsFunc(f.since, w.SincePlan.MatchString)) {
+		return nil, false
 	}
 	if w.Any != nil && !catchAny(catch, w.Any, f.messages) {
 		return nil, false
@@ -146,12 +153,15 @@ func match(w When, f facts) (groups map[string]any, matched bool) {
 
 func catchAny(catch func(string, *Pattern, string) bool, p *Pattern, messages []message) bool {
 	for i := len(messages) - 1; i >= 0; i-- {
-		if catch("any", p, string(messages[i].Content)) {
+		if spokenIn(messages[i]) && catch("any", p, string(messages[i].Content)) {
 			return true
 		}
 	}
 	return false
 }
+
+// spokenIn leaves out the system's messages: instructions may name every word there is.
+func spokenIn(m message) bool { return m.Role != "system" && m.Role != "developer" }
 
 // named gives the groups of a match by number and, where they have one, by name.
 func named(p *regexp.Regexp, found []string) map[string]any {

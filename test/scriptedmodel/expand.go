@@ -44,8 +44,8 @@ func scope(s *Scenario, f facts, groups map[string]any) map[string]any {
 	if f.tool != nil {
 		all["last"] = jsonText(f.tool.content)
 	}
-	if step, left := f.step(); left {
-		all["step"] = step
+	if next, left := f.next(); left {
+		all["step"] = map[string]any{"tool": next.tool, "args": next.args}
 	}
 	maps.Copy(all, groups)
 	return all

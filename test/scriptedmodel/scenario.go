@@ -49,19 +49,23 @@ type When struct {
 	Tool *Pattern `json:"tool,omitempty"`
 	// ToolName matches the name of the tool that gave this result.
 	ToolName *Pattern `json:"toolName,omitempty"`
-	// Any matches any message, the newest first; its groups are ${any.1} or ${any.name}.
+	// Any matches any message but the system's, the newest first; its groups are ${any.1} or ${any.name}.
 	Any *Pattern `json:"any,omitempty"`
-	// None matches no message.
+	// None matches no message but perhaps the system's.
 	None *Pattern `json:"none,omitempty"`
+	// SincePlan matches a user message that came after the plan submitted last, such as that it was approved.
+	SincePlan *Pattern `json:"sincePlan,omitempty"`
 	// Turns counts the assistant's messages since the last user message: 0, "1+" or "1-3".
 	Turns *Range `json:"turns,omitempty"`
 	// Calls counts, by tool, the calls since the last user message.
 	Calls map[string]Range `json:"calls,omitempty"`
 	// Called tools have been called at some time in the conversation, however long ago.
 	Called []string `json:"called,omitempty"`
+	// NotCalled tools have never been called in the conversation.
+	NotCalled []string `json:"notCalled,omitempty"`
 	// Tools must all be on offer.
 	Tools []string `json:"tools,omitempty"`
-	// Step says whether the plan submitted last has a step left, where each call since the last user message ran one.
+	// Step says whether the plan submitted last has a step that no call since has run with success.
 	Step *bool `json:"step,omitempty"`
 	// Model matches the name of the model that is asked.
 	Model *Pattern `json:"model,omitempty"`

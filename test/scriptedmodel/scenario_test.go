@@ -68,6 +68,11 @@ func messages(lines ...string) []message {
 	return all
 }
 
+const (
+	planCall = `call: submit_plan {"steps":[{"device":"d","capability":"fs.write","args":{"path":"/a"}}]}`
+	stepCall = `call: fs_write {"path":"/a","device":"d"}`
+)
+
 func TestMatch(t *testing.T) {
 	talk := messages("system: be kind", "user: look at /srv", `call: fs_list {"path":"/srv"}`, `tool: {"status":"done"}`, "user: [context] Tuesday")
 	for _, tc := range []struct {
@@ -93,7 +98,17 @@ func TestMatch(t *testing.T) {
 		{"tools on offer", `{tools: [fs_list]}`, talk, true},
 		{"a tool that is not", `{tools: [exec]}`, talk, false},
 		{"the model", `{model: "^plan"}`, talk, false},
+		{"never called, and wanted so", `{notCalled: [exec]}`, talk, true},
+		{"called, and not wanted", `{notCalled: [fs_list]}`, talk, false},
+		{"the system's words do not count", `{any: "be kind"}`, talk, false},
 		{"no plan, no step", `{step: true}`, talk, false},
+		{"a plan, and its step", `{step: true}`, messages("user: go", planCall, `tool: {"status":"done"}`), true},
+		{"a refused plan is none", `{step: true}`, messages("user: go", planCall, `tool: {"status":"refused"}`), false},
+		{"a step that ran", `{step: true}`, messages("user: go", planCall, `tool: {"status":"done"}`, stepCall, `tool: {"status":"done"}`), false},
+		{"a step that was halted", `{step: true}`, messages("user: go", planCall, `tool: {"status":"done"}`, stepCall, `tool: {"status":"halted"}`), true},
+		{"another call ran", `{step: true}`, messages("user: go", planCall, `tool: {"status":"done"}`, `call: fs_write {"path":"/b","device":"d"}`, `tool: {"status":"done"}`), true},
+		{"approved since", `{sincePlan: ok}`, messages("user: go", planCall, `tool: {"status":"done"}`, "user: ok", "user: restarted"), true},
+		{"approved before", `{sincePlan: ok}`, messages("user: ok", planCall, `tool: {"status":"done"}`), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, err := Parse([]byte(`{background: ['^\[context\]'], rules: [{name: a, when: ` + tc.when + `, then: {text: y}}]}`))

@@ -188,6 +188,34 @@ func TestDemoWalksThrough(t *testing.T) {
 				does:  []string{write, `finish {"summary":"The disk usage is in /srv/nisse/report.txt: 53 bytes."}`},
 			},
 		}},
+		{"stopped while it read, continued", []turn{
+			{
+				hears: ask.hears,
+				tools: map[string]string{"exec": `{"status":"halted","message":"A person said stop."}`},
+				does:  []string{"says Reading the disk usage.", look, measure},
+			},
+			{
+				hears: "lucas answered the stop: continue",
+				tools: map[string]string{"exec": `{"status":"done","output":{"stdout":"Filesystem  Size  Use%\noverlay  40G  12% <&>\n"}}`},
+				does:  ask.does,
+			},
+		}},
+		{"restarted between approval and call", []turn{
+			ask,
+			{
+				hears: "Plan rev-1 was approved by lucas.",
+				tools: map[string]string{"fs_write": `{"status":"halted"}`},
+				does:  []string{write},
+			},
+			{
+				hears: "The runtime restarted.",
+				tools: map[string]string{"fs_write": `{"status":"done","output":{"bytes":53}}`},
+				does:  []string{"says I am stopped until a person answers."},
+			},
+			{hears: "lucas answered the halt: continue", does: []string{
+				write, `finish {"summary":"The disk usage is in /srv/nisse/report.txt: 53 bytes."}`,
+			}},
+		}},
 		{"off by one, abandoned", []turn{
 			{hears: ask.hears + " off-by-one", does: ask.does},
 			{
