@@ -2,11 +2,19 @@ package manifest
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
+
+	"nisse.io/nisse/internal/canonical"
 )
+
+// MaxPath in bytes, Linux's PATH_MAX.
+const MaxPath = 4096
 
 // ReadArgs of fs.read.
 type ReadArgs struct {
@@ -52,9 +60,12 @@ type ExecArgs struct {
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 }
 
-// ParseArgs decodes canonical arguments of a capability into its type (ReadArgs, PathArgs, WriteArgs, ExecArgs), refusing unknown
-// fields and what no rule could allow.
+// ParseArgs decodes canonical arguments of a capability into its type (ReadArgs, PathArgs, WriteArgs, ExecArgs), refusing what is not
+// canonical, unknown fields, and what no rule could allow.
 func ParseArgs(capability, args string) (any, error) {
+	if err := exactFields(capability, args); err != nil {
+		return nil, err
+	}
 	switch capability {
 	case FSRead:
 		var a ReadArgs
@@ -98,7 +109,44 @@ func ParseArgs(capability, args string) (any, error) {
 	return nil, fmt.Errorf("capability %q is not known", capability)
 }
 
+// fields of each capability's arguments.
+var fields = map[string][]string{
+	FSRead:  {"path", "offset", "limit"},
+	FSList:  {"path"},
+	FSStat:  {"path"},
+	FSWrite: {"path", "content", "encoding"},
+	Exec:    {"argv", "timeoutSeconds"},
+}
+
+// exactFields refuses what encoding/json would let pass: a field whose name differs in case, so that {"Path":…,"path":…} could be shown
+// as one path and run as another, and null, which it takes for absent.
+func exactFields(capability, args string) error {
+	known, ok := fields[capability]
+	if !ok {
+		return fmt.Errorf("capability %q is not known", capability)
+	}
+	if !canonical.Equal([]byte(args)) {
+		return fmt.Errorf("%s: arguments are not canonical JSON", capability)
+	}
+	var got map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(args), &got); err != nil {
+		return fmt.Errorf("%s: arguments must be an object: %w", capability, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("%s: unknown field %q", capability, name)
+		}
+		if string(got[name]) == "null" {
+			return fmt.Errorf("%s: field %q is null", capability, name)
+		}
+	}
+	return nil
+}
+
 func checkPath(capability, p string) error {
+	if len(p) > MaxPath {
+		return fmt.Errorf("%s: path of %d bytes is longer than %d", capability, len(p), MaxPath)
+	}
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
 		return fmt.Errorf("%s: path %q must be absolute and clean (no .., no //, no trailing /)", capability, p)
 	}

@@ -23,6 +23,16 @@ type Verdict struct {
 	Args any
 	// TimeoutSeconds it may take.
 	TimeoutSeconds int
+	// Glob of the rule that allowed a path; empty for exec.
+	Glob string
+	// Paths that an exec hands to its program, with the glob that each must lead to.
+	Paths []SlotPath
+}
+
+// SlotPath is a path in a command line.
+type SlotPath struct {
+	Path string
+	Glob string
 }
 
 // DefaultTimeoutSeconds of a call.
@@ -38,19 +48,20 @@ func (m *Manifest) Check(capability, args string) (Verdict, error) {
 	v := Verdict{Args: a, TimeoutSeconds: min(DefaultTimeoutSeconds, m.Limits.TimeoutSeconds)}
 	switch a := a.(type) {
 	case ReadArgs:
-		v.Approval, err = m.path(capability, a.Path)
+		v.Approval, v.Glob, err = m.path(capability, a.Path)
 	case PathArgs:
-		v.Approval, err = m.path(capability, a.Path)
+		v.Approval, v.Glob, err = m.path(capability, a.Path)
 	case WriteArgs:
 		b, _ := a.Bytes() // ParseArgs has decoded it
 		if len(b) > m.Limits.WriteBytes {
 			return Verdict{}, fmt.Errorf("%w: %d bytes to write, the limit is %d", ErrNotAllowed, len(b), m.Limits.WriteBytes)
 		}
-		v.Approval, err = m.path(capability, a.Path)
+		v.Approval, v.Glob, err = m.path(capability, a.Path)
 	case ExecArgs:
 		var c Command
 		if c, err = m.command(a.Argv); err == nil {
 			v.Approval = c.Approval
+			v.Paths = c.paths(a.Argv)
 			if c.TimeoutSeconds > 0 {
 				v.TimeoutSeconds = c.TimeoutSeconds
 			}
@@ -73,13 +84,30 @@ func (m *Manifest) Has(capability string) bool {
 	return len(m.Paths[capability]) > 0
 }
 
-func (m *Manifest) path(capability, p string) (Approval, error) {
+// LeadsTo judges what an allowed path turned out to lead to, symlinks followed: the manifest must allow that too, and on no stricter
+// terms than the path that was asked for.
+func (m *Manifest) LeadsTo(capability, asked, real string) error {
+	want, _, err := m.path(capability, asked)
+	if err != nil {
+		return err
+	}
+	got, _, err := m.path(capability, real)
+	if err != nil {
+		return fmt.Errorf("%s leads to another place: %w", strconv.Quote(asked), err)
+	}
+	if got == Required && want != Required {
+		return fmt.Errorf("%w: %s leads to %s, which needs approval", ErrNotAllowed, strconv.Quote(asked), strconv.Quote(real))
+	}
+	return nil
+}
+
+func (m *Manifest) path(capability, p string) (approval Approval, glob string, err error) {
 	for _, r := range m.Paths[capability] {
 		if ok, _ := doublestar.Match(r.Glob, p); ok { // the pattern was validated
-			return r.Approval, nil
+			return r.Approval, r.Glob, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %s on %s", ErrNotAllowed, capability, strconv.Quote(p))
+	return "", "", fmt.Errorf("%w: %s on %s", ErrNotAllowed, capability, strconv.Quote(p))
 }
 
 func (m *Manifest) command(argv []string) (Command, error) {
@@ -115,6 +143,17 @@ func (c Command) matches(argv []string) bool {
 	return true
 }
 
+// paths that a matching argv put into the slots of type path.
+func (c Command) paths(argv []string) []SlotPath {
+	var all []SlotPath
+	for i, want := range c.Argv[1:] {
+		if name, ok := slotName(want); ok && c.Slots[name].Type == "path" {
+			all = append(all, SlotPath{Path: argv[i+1], Glob: c.Slots[name].Glob})
+		}
+	}
+	return all
+}
+
 var (
 	word    = regexp.MustCompile(`^[A-Za-z0-9._@%+=:,-]{1,128}$`)
 	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,14})$`)
@@ -130,7 +169,7 @@ func (s Slot) accepts(v string) bool {
 	case "integer":
 		return integer.MatchString(v)
 	case "path":
-		if !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
+		if len(v) > MaxPath || !path.IsAbs(v) || path.Clean(v) != v || strings.ContainsRune(v, 0) {
 			return false
 		}
 		ok, _ := doublestar.Match(s.Glob, v)

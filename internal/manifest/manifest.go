@@ -5,16 +5,20 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"sigs.k8s.io/yaml"
 
 	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/dsse"
 )
 
 // Version of the format.
@@ -130,11 +134,11 @@ func (m *Manifest) validate() error {
 	if m.V != Version {
 		return fmt.Errorf("v is %d, want %d", m.V, Version)
 	}
-	if m.Device == "" {
-		return errors.New("device is missing")
+	if len(m.Device) > 63 || !deviceName.MatchString(m.Device) {
+		return fmt.Errorf("device %q: want the name of its Device object (lower-case letters, digits and -, at most 63)", m.Device)
 	}
-	if len(m.Keys.Request) == 0 {
-		return errors.New("keys.request is empty: nobody could ask anything of this device")
+	if err := m.Keys.validate(); err != nil {
+		return err
 	}
 	l := m.Limits
 	if l.WriteBytes < 1 || l.WriteBytes > 1<<20 || l.OutputBytes < 1 || l.OutputBytes > 4<<20 || l.TimeoutSeconds < 1 || l.TimeoutSeconds > 300 {
@@ -160,9 +164,59 @@ func (m *Manifest) validate() error {
 	return nil
 }
 
+var deviceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+func (k Keys) validate() error {
+	if len(k.Request) == 0 {
+		return errors.New("keys.request is empty: nobody could ask anything of this device")
+	}
+	for _, use := range []struct {
+		name string
+		keys []string
+	}{{"request", k.Request}, {"approval", k.Approval}} {
+		for i, s := range use.keys {
+			if _, err := dsse.ParseKey(s); err != nil {
+				return fmt.Errorf("keys.%s[%d]: %w", use.name, i, err)
+			}
+			if use.name == "approval" && slices.Contains(k.Request, s) {
+				return fmt.Errorf("keys.approval[%d] is a request key too: who asks must not be able to approve", i)
+			}
+		}
+	}
+	return nil
+}
+
+// Trusted keys, parsed; the manifest was validated when it was read.
+func trusted(encoded []string) []ed25519.PublicKey {
+	keys := make([]ed25519.PublicKey, 0, len(encoded))
+	for _, s := range encoded {
+		if k, err := dsse.ParseKey(s); err == nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// RequestKeys whose requests are looked at.
+func (k Keys) RequestKeys() []ed25519.PublicKey { return trusted(k.Request) }
+
+// ApprovalKeys whose statements count.
+func (k Keys) ApprovalKeys() []ed25519.PublicKey { return trusted(k.Approval) }
+
+// validGlob wants patterns whose meaning is plain: escapes are refused because nobody reads them the way a matcher does.
+func validGlob(glob string) error {
+	if !path.IsAbs(glob) || path.Clean(glob) != glob || strings.ContainsAny(glob, "\\\x00") || !doublestar.ValidatePattern(glob) {
+		return fmt.Errorf("glob %q must be an absolute, clean doublestar pattern without \\", glob)
+	}
+	if slices.Contains(strings.Split(glob, "/"), "..") {
+		return fmt.Errorf("glob %q contains ..", glob)
+	}
+	return nil
+}
+
 func (r PathRule) validate(capability string) error {
-	if !path.IsAbs(r.Glob) || path.Clean(r.Glob) != r.Glob || !doublestar.ValidatePattern(r.Glob) {
-		return fmt.Errorf("glob %q must be an absolute, clean doublestar pattern", r.Glob)
+	if err := validGlob(r.Glob); err != nil {
+		return err
 	}
 	if r.Approval != None && r.Approval != Required {
 		return fmt.Errorf("approval %q: want None or Required", r.Approval)
@@ -177,7 +231,7 @@ func (c Command) validate(maxTimeout int) error {
 	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) || path.Clean(c.Argv[0]) != c.Argv[0] || strings.ContainsAny(c.Argv[0], "{}") {
 		return errors.New("argv must begin with the absolute path of a program")
 	}
-	if shellLike[path.Base(c.Argv[0])] {
+	if Wrapper(c.Argv[0]) {
 		return fmt.Errorf("%s runs whatever it is given; list the program itself", c.Argv[0])
 	}
 	if c.Approval != None && c.Approval != Required {
@@ -197,6 +251,15 @@ func (c Command) validate(maxTimeout int) error {
 				return fmt.Errorf("slots.%s: %w", name, err)
 			}
 			used[name] = true
+			continue
+		}
+		for name := range c.Slots {
+			if strings.Contains(a, "{"+name+"}") {
+				return fmt.Errorf("argument %q: a slot is an argument of its own", a)
+			}
+		}
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("argument %q contains a NUL byte", a)
 		}
 	}
 	for name := range c.Slots {
@@ -207,29 +270,30 @@ func (c Command) validate(maxTimeout int) error {
 	return nil
 }
 
-// shellLike programs execute an argument of theirs. Listing one would make every other line of the list meaningless.
-var shellLike = map[string]bool{"sh": true, "bash": true, "dash": true, "zsh": true, "ksh": true, "fish": true, "busybox": true, "toybox": true,
-	"env": true, "xargs": true, "sudo": true, "su": true, "doas": true, "nice": true, "ionice": true, "nohup": true, "setsid": true, "timeout": true,
-	"time": true, "watch": true, "chroot": true, "unshare": true, "nsenter": true, "ssh": true, "script": true, "stdbuf": true, "strace": true,
-	"flock": true, "parallel": true, "python": true, "python3": true, "perl": true, "ruby": true, "node": true, "awk": true, "gawk": true, "find": true}
+// slot matches an argument that is a slot. Anything else in braces is a literal, such as the templates of docker and go list.
+var slot = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9_]*)\}$`)
 
 func slotName(arg string) (string, bool) {
-	if len(arg) > 2 && arg[0] == '{' && arg[len(arg)-1] == '}' {
-		return arg[1 : len(arg)-1], true
+	m := slot.FindStringSubmatch(arg)
+	if m == nil {
+		return "", false
 	}
-	return "", false
+	return m[1], true
 }
 
 func (s Slot) validate() error {
 	switch s.Type {
 	case "word", "integer":
 	case "path":
-		if !path.IsAbs(s.Glob) || !doublestar.ValidatePattern(s.Glob) {
-			return fmt.Errorf("glob %q must be an absolute doublestar pattern", s.Glob)
-		}
+		return validGlob(s.Glob)
 	case "enum":
 		if len(s.Values) == 0 {
 			return errors.New("values is empty")
+		}
+		for _, v := range s.Values {
+			if strings.HasPrefix(v, "-") && !s.Dash {
+				return fmt.Errorf("value %q begins with -, which would never be accepted; set dash: true if it is meant", v)
+			}
 		}
 	default:
 		return fmt.Errorf("type %q: want word, integer, path or enum", s.Type)
@@ -240,5 +304,11 @@ func (s Slot) validate() error {
 func strict(b []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	return d.Decode(out)
+	if err := d.Decode(out); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("data after the value")
+	}
+	return nil
 }

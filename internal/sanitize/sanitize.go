@@ -20,7 +20,7 @@ func Hidden(r rune) bool {
 		return true
 	case unicode.Is(unicode.Zs, r) && r != ' ':
 		return true
-	case r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0 || r == 0x2800 || r == 0x034F: // fillers that draw nothing
+	case r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0 || r == 0x2800 || r == 0x034F || r == 0x17B4 || r == 0x17B5 || r == 0x1D159: // draw nothing
 		return true
 	case !unicode.IsPrint(r) && r != ' ':
 		return true
@@ -88,16 +88,19 @@ func Cap(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	marker := fmt.Sprintf("\n[… %d bytes left out …]\n", len(s)-limit)
-	keep := limit - len(marker)
+	keep := limit - len(marker(len(s))) // no count can be longer than this one
 	if keep <= 0 {
 		return cutTail(s, limit)
 	}
 	head := cutTail(s, keep*2/3)
-	return head + marker + cutHead(s, keep-len(head))
+	tail := cutHead(s, keep-len(head))
+	return head + marker(len(s)-len(head)-len(tail)) + tail
 }
 
+func marker(n int) string { return fmt.Sprintf("\n[… %d bytes left out …]\n", n) }
+
 func cutTail(s string, n int) string {
+	n = max(n, 0)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
@@ -115,12 +118,15 @@ func cutHead(s string, n int) string {
 var (
 	// terminal sequences: CSI, OSC (ended by BEL or ST), and the two-byte forms; ECMA-48.
 	ansi = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[@-Z\\\\-_]|\u009b[0-?]*[ -/]*[@-~]")
-	// tokens by which chat templates mark roles, and lines that pretend to be a system's.
-	template = regexp.MustCompile(`<\|[^|\n]{1,64}\|>|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|USER)\]|<</?SYS>>|</?(?:system|assistant|tool_call|tool_response)>|<start_of_turn>|<end_of_turn>`)
+	// tokens by which chat templates mark roles, turns and tools (ChatML, Llama, Mistral, Gemma, DeepSeek, Alpaca), and lines that
+	// pretend to be a system's. Lower-case [user] and [system] stay: they are sections of many configuration files.
+	template = regexp.MustCompile(`<[|｜][^|｜\n]{1,64}[|｜]>|\[/?(?:INST|SYS|SYSTEM(?:[ _-][A-Z]+)?|ASSISTANT|USER|DEVELOPER|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\]` +
+		`|<</?SYS>>|</?(?:system|assistant|developer|tool_call|tool_response|tool_result|function_calls|think)>|</?s>|<(?:bos|eos)>|<start_of_turn>|<end_of_turn>` +
+		`|(?m:^[ \t]*(?:###[ ]?(?:Instruction|Response|System)|Human|Assistant|SYSTEM)[ ]?:)`)
 )
 
 // Data makes tool output and strangers' words safe to put before a model: terminal sequences removed, hidden characters but line
-// breaks and tabs shown as escapes, template tokens broken with a visible mark, size capped.
+// breaks and tabs shown as escapes, template tokens broken with a visible mark, words of look-alike letters noted, size capped.
 func Data(s string, limit int) string {
 	s = ansi.ReplaceAllString(s, "")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
@@ -137,9 +143,13 @@ func Data(s string, limit int) string {
 		}
 		i += n
 	}
-	return Cap(breakTokens(b.String()), limit)
+	return Cap(noteLookalikes(breakTokens(b.String())), limit)
 }
 
+// breakTokens puts a dot after the first visible character of each token.
 func breakTokens(s string) string {
-	return template.ReplaceAllStringFunc(s, func(t string) string { return t[:1] + "·" + t[1:] })
+	return template.ReplaceAllStringFunc(s, func(t string) string {
+		at := len(t) - len(strings.TrimLeft(t, " \t")) + 1
+		return t[:at] + "·" + t[at:]
+	})
 }
