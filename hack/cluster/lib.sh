@@ -14,19 +14,21 @@ fail() {
   exit 1
 }
 
-# started PID : when a process began, in clock ticks since boot. A pid is reused, a pid with its start time is not.
+# started PID : when a process began, in clock ticks since boot. A pid is reused, a pid with its start time is not. One that has
+# ended counts as gone even while its parent has not asked for its exit code.
 started() {
   local stat
   { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
   set -- ${stat##*) }
+  case $1 in Z | X) return 1 ;; esac
   echo "${20}"
 }
 
 # alive NAME : is the process that start() began still there; sets $pid
 alive() {
-  local since
+  local since now
   { read -r pid since _ <"$pids/$1"; } 2>/dev/null || return 1
-  [ "$(started "$pid")" = "$since" ]
+  now=$(started "$pid") && [ "$now" = "$since" ]
 }
 
 # start NAME COMMAND... : run in the background, unless it runs already with these very arguments
@@ -42,7 +44,7 @@ start() {
   [ ! -f "$logs/$name.log" ] || mv -f "$logs/$name.log" "$logs/$name.log.1"
   # The lock of the caller (9) must not live on in a daemon.
   setsid "$@" >"$logs/$name.log" 2>&1 </dev/null 9>&- &
-  printf '%s %s %s\n' $! "$(started $!)" "$key" >"$pids/$name"
+  printf '%s %s %s\n' $! "$(started $! || echo 0)" "$key" >"$pids/$name"
 }
 
 # stop NAME... : ask all to end, wait, then insist. Processes that are not ours are left alone.

@@ -39,6 +39,7 @@ refused() {
 }
 
 prepare() {
+  kubectl get --raw /readyz >/dev/null || fail "no cluster answers; start it with hack/cluster/up.sh"
   "$(testpod)" serve "$NODEIP:0" >"$scratch/host" 2>&1 &
   host_program=$!
   until_true 50 grep -q listening "$scratch/host" || fail "no program can listen on $NODEIP; is the cluster up?"

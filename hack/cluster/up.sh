@@ -39,7 +39,9 @@ main() {
   start_node
   expect kubelet 60 node_ready
   say "node"
-  expect controller-manager 90 dns_ready
+  expect kubelet 60 pods_known
+  testpod=$("$cluster_scripts/build.sh" testpod 9>&-)/testpod
+  expect kubelet 90 dns_ready
   local name
   for name in etcd apiserver containerd controller-manager scheduler netpol kubelet proxy provisioner; do
     alive "$name" || fail "$name ended soon after its start; see $logs/$name.log"
@@ -100,7 +102,8 @@ start_containerd() {
   "type": "bridge", "bridge": "$pod_bridge", "isGateway": true, "ipMasq": false, "hairpinMode": true,
   "ipam": {"type": "host-local", "dataDir": "$cluster_dir/ipam", "ranges": [[{"subnet": "$PODCIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 EOF
-  # restrict_oom_score_adj: machines that are containers themselves may not lower that score.
+  # restrict_oom_score_adj: machines that are containers themselves may not lower that score. Network namespaces below the
+  # state directory can be told from those of other runtimes when they have to go.
   cat >"$cluster_dir/containerd.toml" <<EOF
 version = 2
 root = "$cluster_dir/containerd"
@@ -110,9 +113,14 @@ state = "$containerd_state"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/nisse-dev/pause:dev"
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$cluster_dir/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "$containerd_state/runc"
 [plugins."io.containerd.internal.v1.opt"]
   path = "$cluster_dir/opt"
 EOF
@@ -123,7 +131,7 @@ start_controllers() {
   start controller-manager kube-controller-manager --kubeconfig "$cluster_dir/controller-manager.conf" \
     --service-account-private-key-file "$pki/sa.key" --root-ca-file "$pki/ca.crt" --use-service-account-credentials \
     --cluster-signing-cert-file "$pki/ca.crt" --cluster-signing-key-file "$pki/ca.key" \
-    --leader-elect=false --bind-address 127.0.0.1 --secure-port "$manager_port"
+    --node-monitor-period 1s --leader-elect=false --bind-address 127.0.0.1 --secure-port "$manager_port"
   start scheduler kube-scheduler --kubeconfig "$cluster_dir/scheduler.conf" \
     --leader-elect=false --bind-address 127.0.0.1 --secure-port "$scheduler_port"
   start provisioner "$("$cluster_scripts/build.sh" provisioner 9>&-)/provisioner" \
@@ -137,7 +145,8 @@ start_netpol() {
 
 start_node() {
   upstream | sed 's/^/nameserver /' >"$cluster_dir/resolv.conf"
-  # Images cannot be pulled again, so none is collected. Swap and cgroup v1 are what some machines have.
+  # Images cannot be pulled again, so none is collected. Swap and cgroup v1 are what some machines have. The utility chains
+  # would stay behind in iptables, and nothing here needs them.
   cat >"$cluster_dir/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -159,6 +168,7 @@ clusterDNS: [$DNSIP]
 clusterDomain: cluster.local
 resolvConf: $cluster_dir/resolv.conf
 imageGCHighThresholdPercent: 100
+makeIPTablesUtilChains: false
 evictionHard: {imagefs.available: "1%", nodefs.available: "1%", memory.available: 100Mi}
 EOF
   start kubelet kubelet --config "$cluster_dir/kubelet.yaml" --kubeconfig "$cluster_dir/kubelet.conf" \
@@ -198,12 +208,26 @@ until_applied() {
   until_true 100 kubectl apply -f "$cluster_dir/base.yaml" || kubectl apply -f "$cluster_dir/base.yaml"
 }
 
+# What the API server remembers of a stopped cluster looks healthy, so readiness is asked of what is there now.
+
+# node_ready : the kubelet that runs now has reported, and what it reported is Ready
 node_ready() {
-  [ "$(kubectl get node "$NODE" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+  local born heard ready
+  born=$(date -u -d "@$(stat -c %Y "$pids/kubelet")" +%Y-%m-%dT%H:%M:%SZ)
+  read -r heard ready < <(kubectl get node "$NODE" -o 'jsonpath={range .status.conditions[?(@.type=="Ready")]}{.lastHeartbeatTime} {.status}{end}{"\n"}')
+  [ "$ready" = True ] && ! [[ $heard < $born ]]
 }
 
-dns_ready() {
-  [ "$(kubectl -n kube-system get deployment coredns -o 'jsonpath={.status.readyReplicas}')" = 1 ]
+# pods_known : every container that is reported to run does run
+pods_known() {
+  local id running
+  running=$(containers tasks list -q)
+  for id in $(kubectl get pods -A -o 'jsonpath={range .items[*].status.containerStatuses[?(@.state.running)]}{.containerID}{"\n"}{end}'); do
+    grep -qxF "${id#containerd://}" <<<"$running" || return 1
+  done
 }
+
+# dns_ready : an answer over the Service's address proves CoreDNS, kube-proxy and the pod network at once
+dns_ready() { "$testpod" lookup kubernetes.default.svc.cluster.local "$DNSIP:53" | grep -qx "$APISERVICEIP"; }
 
 main "$@"

@@ -1,11 +1,11 @@
 // Command testpod is the one tool inside the pods of the smoke test, whose images have no shell:
 //
-//	testpod sleep              wait for a signal
-//	testpod serve ADDRESS      answer HTTP; prints the address it listens on
-//	testpod get URL            one request, two seconds at most; exit 1 when there is no answer
-//	testpod lookup NAME        addresses of a name
-//	testpod cat FILE           print a file
-//	testpod write FILE TEXT    replace a file
+//	testpod sleep                 wait for a signal
+//	testpod serve ADDRESS         answer HTTP; prints the address it listens on
+//	testpod get URL               one request, two seconds at most; exit 1 when there is no answer
+//	testpod lookup NAME [SERVER]  addresses of a name
+//	testpod cat FILE              print a file
+//	testpod write FILE TEXT       replace a file
 package main
 
 import (
@@ -43,13 +43,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case len(args) == 2 && args[0] == "get":
 		return get(ctx, args[1], out)
 	case len(args) == 2 && args[0] == "lookup":
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		addresses, err := net.DefaultResolver.LookupHost(ctx, args[1])
-		if err == nil {
-			fmt.Fprintln(out, strings.Join(addresses, " "))
-		}
-		return err
+		return lookup(ctx, net.DefaultResolver, args[1], out)
+	case len(args) == 3 && args[0] == "lookup":
+		return lookup(ctx, resolver(args[2]), args[1], out)
 	case len(args) == 2 && args[0] == "cat":
 		content, err := os.ReadFile(args[1])
 		if err == nil {
@@ -84,6 +80,24 @@ func serve(ctx context.Context, address string, out io.Writer) error {
 		return err
 	}
 	return nil
+}
+
+// resolver asks one server only.
+func resolver(server string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server)
+	}}
+}
+
+func lookup(ctx context.Context, resolver *net.Resolver, name string, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	addresses, err := resolver.LookupHost(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, strings.Join(addresses, " "))
+	return err
 }
 
 func get(ctx context.Context, url string, out io.Writer) error {
