@@ -1,7 +1,8 @@
 # The machine's side of the cluster network: node address, address translation for pods, and the hook that hands packets to
 # netpol. Sourced by up.sh and down.sh; everything has names of its own, so network_off removes that and nothing else.
 
-netpol_queue=98
+gate_queue=97
+judge_queue=98
 
 network_on() {
   local module
@@ -23,9 +24,10 @@ network_off() {
   local chain
   iptables -w -t nat -D POSTROUTING -j NISSE-MASQ 2>/dev/null || true
   iptables -w -D FORWARD -j NISSE-FORWARD 2>/dev/null || true
-  iptables -w -t mangle -D FORWARD -j NISSE-NETPOL 2>/dev/null || true
-  iptables -w -t mangle -D INPUT -i "$pod_bridge" -j NISSE-NETPOL 2>/dev/null || true
-  for chain in "nat NISSE-MASQ" "filter NISSE-FORWARD" "mangle NISSE-NETPOL"; do
+  iptables -w -t mangle -D PREROUTING -i "$pod_bridge" -j NISSE-GATE 2>/dev/null || true
+  iptables -w -t mangle -D FORWARD -j NISSE-JUDGE 2>/dev/null || true
+  iptables -w -t mangle -D INPUT -i "$pod_bridge" -j NISSE-JUDGE 2>/dev/null || true
+  for chain in "nat NISSE-MASQ" "filter NISSE-FORWARD" "mangle NISSE-GATE" "mangle NISSE-JUDGE"; do
     iptables -w -t ${chain% *} -F ${chain#* } 2>/dev/null || true
     iptables -w -t ${chain% *} -X ${chain#* } 2>/dev/null || true
   done
@@ -70,14 +72,25 @@ masquerade_on() {
   iptables -w -C FORWARD -j NISSE-FORWARD 2>/dev/null || iptables -w -I FORWARD -j NISSE-FORWARD
 }
 
-# netpol_on : first packets of connections from or to pods wait for netpol's verdict. They are seen after Service addresses are
-# translated, and INPUT covers what pods send to this machine itself. No bypass: without netpol there are no new connections.
+# netpol_on : first packets of connections from or to pods wait for netpol's verdict. The gate sees what pods send as soon as it
+# arrives; the judge sees it after Service addresses are translated, in FORWARD, or in INPUT when it is for this machine itself.
+# No bypass: without netpol there are no new connections.
 netpol_on() {
-  iptables -w -t mangle -N NISSE-NETPOL 2>/dev/null || true
-  rule mangle NISSE-NETPOL -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN
-  rule mangle NISSE-NETPOL -s "$PODCIDR" -j NFQUEUE --queue-num "$netpol_queue" ||
+  local chain
+  for chain in NISSE-GATE NISSE-JUDGE; do
+    iptables -w -t mangle -N "$chain" 2>/dev/null || true
+    rule mangle "$chain" -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN
+  done
+  rule mangle NISSE-GATE -s "$PODCIDR" -j NFQUEUE --queue-num "$gate_queue" ||
     fail "this kernel cannot queue packets (CONFIG_NETFILTER_XT_TARGET_NFQUEUE); NetworkPolicies could not be enforced"
-  rule mangle NISSE-NETPOL -d "$PODCIDR" -j NFQUEUE --queue-num "$netpol_queue"
-  rule mangle FORWARD -j NISSE-NETPOL
-  rule mangle INPUT -i "$pod_bridge" -j NISSE-NETPOL
+  rule mangle NISSE-JUDGE -s "$PODCIDR" -j NFQUEUE --queue-num "$judge_queue"
+  rule mangle NISSE-JUDGE -d "$PODCIDR" -j NFQUEUE --queue-num "$judge_queue"
+  rule mangle PREROUTING -i "$pod_bridge" -j NISSE-GATE
+  rule mangle FORWARD -j NISSE-JUDGE
+  rule mangle INPUT -i "$pod_bridge" -j NISSE-JUDGE
+}
+
+# netpol_reads : both queues have their reader
+netpol_reads() {
+  grep -q "^ *$gate_queue " /proc/net/netfilter/nfnetlink_queue && grep -q "^ *$judge_queue " /proc/net/netfilter/nfnetlink_queue
 }

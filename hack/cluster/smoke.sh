@@ -60,6 +60,15 @@ unknown_name() {
   in_client lookup name-that-does-not-exist.example >"$scratch/lookup" 2>&1
   grep 'no such host' "$scratch/lookup" || { cat "$scratch/lookup"; return 1; }
 }
+# Pods that connect in their first instant, when their addresses are not published yet.
+new_pods_refused() {
+  local number
+  for number in 1 2 3 4 5; do
+    sed "s/@NUMBER@/$number/; s/@OTHER@/$other/" "$cluster_scripts/manifests/smoke-new-pod.yaml"
+  done | kubectl apply -f - >/dev/null || return
+  kubectl -n "$namespace" wait --for='jsonpath={.status.phase}=Failed' pod -l new=true --timeout=20s ||
+    { kubectl -n "$namespace" get pods -l new=true; return 1; }
+}
 logs() { kubectl -n "$namespace" logs other | grep -q '^listening on'; }
 volume() {
   in_client write /data/file kept && [ "$(in_client cat /data/file)" = kept ] &&
@@ -83,6 +92,7 @@ check "name outside the cluster gets an answer" unknown_name
 check "pod not allowed by policy is out of reach" refused "http://$other:8080/"
 check "API server not allowed by policy is out of reach" refused "https://$APISERVICEIP/"
 check "kubelet not allowed by policy is out of reach" refused "https://$NODEIP:$kubelet_port/"
+check "not even from a pod's first instant" new_pods_refused
 check "logs" logs
 check "exec, and a volume that binds and keeps a file" volume
 check "projected token is known for its audience" token smoke "true system:serviceaccount:$namespace:worker"

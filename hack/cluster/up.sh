@@ -35,7 +35,7 @@ main() {
   start_controllers
   # Before the kubelet: no pod of ours ever runs without its policies.
   start_netpol
-  expect netpol 20 grep -q "^ *$netpol_queue " /proc/net/netfilter/nfnetlink_queue
+  expect netpol 20 netpol_reads
   start_node
   expect kubelet 60 node_ready
   say "node"
@@ -140,7 +140,7 @@ start_controllers() {
 
 start_netpol() {
   start netpol "$("$cluster_scripts/build.sh" netpol 9>&-)/netpol" -kubeconfig "$cluster_dir/netpol.conf" -node "$NODE" \
-    -queue "$netpol_queue" -metrics-address "127.0.0.1:$netpol_metrics_port"
+    -gate-queue "$gate_queue" -queue "$judge_queue" -metrics-address "127.0.0.1:$netpol_metrics_port"
 }
 
 start_node() {

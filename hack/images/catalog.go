@@ -3,7 +3,7 @@ package main
 import "fmt"
 
 // Image says what one image holds. The product ships two, so that a pod that runs an agent's turns does not even carry the
-// binaries that hold keys.
+// binaries that use keys.
 type Image struct {
 	Name string
 	// Binaries maps the name in /usr/local/bin to what is compiled for it.

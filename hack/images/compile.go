@@ -13,6 +13,8 @@ import (
 type compiler struct {
 	arch string
 	tags string
+	// version is what the binaries call themselves; empty leaves their default.
+	version string
 	// dir receives the binaries; it belongs to the caller, who removes it.
 	dir string
 }
@@ -53,7 +55,11 @@ func (c compiler) compile(ctx context.Context, image Image) (map[string][]byte, 
 // build leaves out everything that differs between two machines (paths, build id, version control state), so that the same
 // source gives the same image digest.
 func (c compiler) build(ctx context.Context, out string, packages []string) error {
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", out + string(filepath.Separator)}
+	ldflags := "-s -w -buildid="
+	if c.version != "" {
+		ldflags += " -X nisse.io/nisse/internal/version.Version=" + c.version
+	}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags=" + ldflags, "-o", out + string(filepath.Separator)}
 	if c.tags != "" {
 		args = append(args, "-tags="+c.tags)
 	}

@@ -29,7 +29,7 @@ import (
 type options struct {
 	out, repository, tag string
 	arches               []string
-	tags                 string
+	tags, version        string
 	images               []Image
 }
 
@@ -57,6 +57,7 @@ func parse(args []string) (options, error) {
 		tag        = flags.String("tag", "dev", "tag of the images")
 		arch       = flags.String("arch", runtime.GOARCH, "architectures, separated by commas: amd64, arm64")
 		tags       = flags.String("tags", "goolm", "Go build tags, separated by commas")
+		version    = flags.String("version", "", "version that the binaries report")
 		only       = flags.String("only", "", "product images to make, separated by commas; all when empty")
 		prebuilt   = flags.String("prebuilt", "", "make an image of this one static binary instead of the product's")
 		root       = flags.Bool("root", false, "with -prebuilt: run as uid 0")
@@ -68,7 +69,7 @@ func parse(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return options{}, fmt.Errorf("unexpected argument %q; name product images with -only", flags.Arg(0))
 	}
-	opts := options{out: *out, repository: *repository, tag: *tag, arches: list(*arch), tags: *tags}
+	opts := options{out: *out, repository: *repository, tag: *tag, arches: list(*arch), tags: *tags, version: *version}
 	for _, arch := range opts.arches {
 		if arch != "amd64" && arch != "arm64" {
 			return options{}, fmt.Errorf("architecture %q is not supported; use amd64 or arm64", arch)
@@ -109,7 +110,7 @@ func run(ctx context.Context, opts options) error {
 	}
 	for _, image := range opts.images {
 		for _, arch := range opts.arches {
-			binaries, err := compiler{arch: arch, tags: opts.tags, dir: scratch}.compile(ctx, image)
+			binaries, err := compiler{arch: arch, tags: opts.tags, version: opts.version, dir: scratch}.compile(ctx, image)
 			if err != nil {
 				return err
 			}
