@@ -91,7 +91,7 @@ kubernetes_module() {
     export GOFLAGS=-mod=mod
     cd "$work/kubernetes"
     go mod init build >/dev/null 2>&1
-    go mod edit "-go=$(go env GOVERSION | sed 's/^go//')" "-require=k8s.io/kubernetes@$KUBERNETES_VERSION"
+    go mod edit "-go=$(go env GOVERSION | sed 's/^go//; s/ .*//')" "-require=k8s.io/kubernetes@$KUBERNETES_VERSION"
     source=$(go mod download -json "k8s.io/kubernetes@$KUBERNETES_VERSION" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
     [ -n "$source" ] || fail "cannot download k8s.io/kubernetes $KUBERNETES_VERSION; is the Go module proxy reachable?"
     for name in $(sed -n 's#^\t\(k8s.io/[a-z-]*\) => ./staging.*#\1#p' "$source/go.mod"); do

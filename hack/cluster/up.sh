@@ -140,7 +140,7 @@ start_controllers() {
 
 start_netpol() {
   start netpol "$("$cluster_scripts/build.sh" netpol 9>&-)/netpol" -kubeconfig "$cluster_dir/netpol.conf" -node "$NODE" \
-    -gate-queue "$gate_queue" -queue "$judge_queue" -metrics-address "127.0.0.1:$netpol_metrics_port"
+    -gate-queue "$gate_queue" -queue "$judge_queue" -metrics-address "127.0.0.1:$netpol_metrics_port" -v "${NETPOL_VERBOSITY:-0}"
 }
 
 start_node() {
