@@ -1,0 +1,196 @@
+// Package render writes what a person reads before deciding. The text comes from the stored subject alone: every device,
+// capability and argument that would run, in full. What an agent says about its plan comes last, short and labelled.
+//
+// The output is plain text. Untrusted strings are JSON-quoted on one line each, cannot draw a line of their own, and hold nothing
+// that a client would make clickable. A channel that wraps it in markup escapes it like any other text.
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+const (
+	// MaxBytes of a message.
+	MaxBytes = 64 * 1024
+	// MaxProse is how many characters of the agent's words are shown.
+	MaxProse = 280
+	maxTitle = 120
+	maxHalt  = 8192
+)
+
+// ErrTooLong tells that a subject cannot be shown in full. What cannot be shown is not asked.
+var ErrTooLong = errors.New("too long to be shown in full")
+
+// Nothing is what stands where flags would.
+const Nothing = "Nothing here is marked irreversible or protected."
+
+// Gate is what the message says about the gate itself.
+type Gate struct {
+	Agent     string
+	Title     string
+	Approvers []string
+	Required  int32
+	Flags     []string
+	Rule      string
+	ExpiresAt time.Time
+}
+
+// Plan renders the question whether a plan may run.
+func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
+	var b strings.Builder
+	rev := fmt.Sprintf("rev-%d", p.Revision)
+	fmt.Fprintf(&b, "Plan %s of %s for %s  waits for %s until %s\n", rev, plain(g.Agent), inert(cut(g.Title, maxTitle)), who(g), g.ExpiresAt.UTC().Format(time.RFC3339))
+	flags(&b, g)
+	b.WriteByte('\n')
+	for i, s := range p.Steps {
+		fmt.Fprintf(&b, "%d. %s · %s\n", i+1, plain(s.Device), plain(s.Capability))
+		if err := args(&b, s.Args); err != nil {
+			return "", fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	b.WriteByte('\n')
+	if strings.TrimSpace(p.Body) != "" {
+		fmt.Fprintf(&b, "The agent's words: %s\n", inert(cut(p.Body, MaxProse)))
+	}
+	fmt.Fprintf(&b, "Reply  approve %s  ·  reject <why>", rev)
+	return capped(b.String())
+}
+
+// Halt is what holds an item.
+type Halt struct {
+	// StoppedBy says who said stop; empty without a stop.
+	StoppedBy string
+	Stopped   bool
+	// Report of the broker, if it halted the item.
+	Report *v1alpha1.HaltReport
+}
+
+// Stop renders the question how a stopped or halted item goes on.
+func Stop(g Gate, h Halt) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s has stopped in %s  waits for %s\n", plain(g.Agent), inert(cut(g.Title, maxTitle)), who(g))
+	fmt.Fprintf(&b, "Asked because: %s\n\n", g.Rule)
+	if h.Stopped {
+		by := "A person said stop."
+		if h.StoppedBy != "" {
+			by = "Stopped by " + inert(h.StoppedBy) + "."
+		}
+		b.WriteString(by + "\n")
+	}
+	if r := h.Report; r != nil {
+		if r.Revision > 0 && r.Step > 0 {
+			fmt.Fprintf(&b, "At step %d of rev-%d (%s):\n", r.Step, r.Revision, plain(string(r.Reason)))
+		} else {
+			fmt.Fprintf(&b, "%s:\n", plain(string(r.Reason)))
+		}
+		for line := range strings.SplitSeq(cut(r.Message, maxHalt), "\n") {
+			// Indented, because no line of it may look like one of ours.
+			fmt.Fprintf(&b, "   %s\n", quotedAlready(line))
+		}
+	}
+	b.WriteString("Nothing runs until you answer.\n")
+	b.WriteString("Reply  continue  ·  replan  ·  abandon")
+	return capped(b.String())
+}
+
+// quotedAlready shows a line in which the broker has quoted what is untrusted. Its quotes stay as they are; hidden characters and
+// live text are broken all the same, whatever the broker did.
+func quotedAlready(line string) string {
+	q := sanitize.Quote(line)
+	return defuse(strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(q[1 : len(q)-1]))
+}
+
+func flags(b *strings.Builder, g Gate) {
+	if len(g.Flags) == 0 {
+		b.WriteString(Nothing + "\n")
+	}
+	for _, f := range g.Flags {
+		fmt.Fprintf(b, "! %s\n", inert(f))
+	}
+	fmt.Fprintf(b, "Asked because: %s\n", g.Rule)
+}
+
+func who(g Gate) string {
+	names := make([]string, len(g.Approvers))
+	for i, n := range g.Approvers {
+		names[i] = plain(n)
+	}
+	all := strings.Join(names, ", ")
+	if g.Required > 1 {
+		return fmt.Sprintf("%d of %s", g.Required, all)
+	}
+	if len(names) > 1 {
+		return "one of " + all
+	}
+	return all
+}
+
+var simple = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
+
+// plain shows a name as it is when it is made of ordinary characters, and quoted when it is not.
+func plain(s string) string {
+	if simple.MatchString(s) && !live.MatchString(s) {
+		return s
+	}
+	return inert(s)
+}
+
+// args writes one line an argument, in the order of their names.
+func args(b *strings.Builder, canonical string) error {
+	d := json.NewDecoder(strings.NewReader(canonical))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		return fmt.Errorf("arguments are not a JSON object: %w", err)
+	}
+	if d.More() {
+		return errors.New("arguments have data after the object")
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(b, "   %s = %s\n", plain(k), value(m[k]))
+	}
+	return nil
+}
+
+// value shows any JSON value on one line.
+func value(v any) string {
+	switch v := v.(type) {
+	case string:
+		return inert(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			parts[i] = value(e)
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	case map[string]any:
+		parts := make([]string, 0, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, inert(k)+":"+value(v[k]))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	}
+	var b bytes.Buffer // a number, a boolean or null: ASCII by JSON's own grammar
+	if err := json.NewEncoder(&b).Encode(v); err != nil {
+		return inert(err.Error())
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func capped(s string) (string, error) {
+	if len(s) > MaxBytes {
+		return "", fmt.Errorf("%w: %d bytes, %d at most; submit a smaller plan", ErrTooLong, len(s), MaxBytes)
+	}
+	return s, nil
+}
