@@ -1,0 +1,208 @@
+// Package policy judges Approvals. It is a chain of small checks, each one line of policy; the first that is violated is what the
+// person reads. Nothing here reads an API: what cannot be read is an error of the caller, who then decides nothing.
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/person/identity"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// Reasons why an Approval does not count.
+const (
+	// ReasonOtherGate: it names another gate's UID; a namesake made later is not what was shown.
+	ReasonOtherGate = "OtherGate"
+	// ReasonGateDecided: the gate has an outcome already.
+	ReasonGateDecided = "GateDecided"
+	// ReasonTooLate: it was made at or after expiresAt.
+	ReasonTooLate = "TooLate"
+	// ReasonDigestMismatch: it decides other steps than the gate's.
+	ReasonDigestMismatch = "DigestMismatch"
+	// ReasonChannelMismatch: the approver's name and the channel do not belong together.
+	ReasonChannelMismatch = "ChannelMismatch"
+	// ReasonNotAPerson: the approver is not exactly one Person.
+	ReasonNotAPerson = "NotAPerson"
+	// ReasonMayNotApprove: that Person may not decide this gate.
+	ReasonMayNotApprove = "MayNotApprove"
+	// ReasonEvidenceTooWeak: the channel proves too little for the gate's tier.
+	ReasonEvidenceTooWeak = "EvidenceTooWeak"
+	// ReasonAnswerMissing: a Halt gate wants continue, replan or abandon.
+	ReasonAnswerMissing = "AnswerMissing"
+	// ReasonAnswerUnexpected: a Plan gate takes no answer.
+	ReasonAnswerUnexpected = "AnswerUnexpected"
+	// ReasonSecondVote: the Person has decided this gate before.
+	ReasonSecondVote = "SecondVote"
+)
+
+// Input of a check: one Approval and everything it is judged by.
+type Input struct {
+	Gate     *v1alpha1.Gate
+	Approval *v1alpha1.Approval
+	// Agent the gate is about; nil when it is gone.
+	Agent *v1alpha1.Agent
+	// People of the namespace, all of them: uniqueness is judged here and not taken from a status.
+	People []v1alpha1.Person
+	// Counted are the decisions of this gate that count, from earlier Approvals.
+	Counted []v1alpha1.GateDecision
+}
+
+// Check returns whether its line of policy is violated, with a reason in one word and a message for the person.
+type Check func(Input) (reason, message string, violated bool)
+
+// Chain in the order people are told.
+var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices, AnswerFits, FirstVote}
+
+// Judge runs the chain. Without a violation it returns the Person who decided.
+func Judge(in Input) (person, reason, message string) {
+	for _, c := range Chain {
+		if reason, message, violated := c(in); violated {
+			return "", reason, message
+		}
+	}
+	return identity.Resolve(in.People, in.Approval.Spec.Approver)[0], "", ""
+}
+
+// SameGate wants the very gate that was shown.
+func SameGate(in Input) (string, string, bool) {
+	g := in.Approval.Spec.Gate
+	return ReasonOtherGate, fmt.Sprintf("This decision is about another gate %s (UID %s); the one that exists now was made later.", in.Gate.Name, sanitize.Line(g.UID, 64)),
+		g.Name != in.Gate.Name || g.UID == "" || g.UID != string(in.Gate.UID)
+}
+
+// GateOpen wants a gate that still asks.
+func GateOpen(in Input) (string, string, bool) {
+	return ReasonGateDecided, decidedAlready(in.Gate), !in.Gate.Open()
+}
+
+// InTime wants an Approval made before the gate lapsed, by the API server's clock for both.
+func InTime(in Input) (string, string, bool) {
+	return ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in.Gate.Spec.ExpiresAt.Time)),
+		in.Approval.CreationTimestamp.IsZero() || !in.Approval.CreationTimestamp.Time.Before(in.Gate.Spec.ExpiresAt.Time)
+}
+
+// SameDigest wants a decision about these very steps.
+func SameDigest(in Input) (string, string, bool) {
+	return ReasonDigestMismatch, fmt.Sprintf("This decision is about other steps than those of %s; read the gate again and decide anew.", subject(in.Gate)),
+		in.Gate.Spec.Digest == "" || in.Approval.Spec.Digest != in.Gate.Spec.Digest
+}
+
+// ChannelFits wants the approver's name to be one that the channel authenticates.
+func ChannelFits(in Input) (string, string, bool) {
+	a := in.Approval.Spec
+	user, chat := strings.CutPrefix(a.Approver, identity.MatrixPrefix)
+	fits := false
+	switch a.Channel.Kind {
+	case v1alpha1.ChannelMatrix:
+		fits = chat && a.Channel.Matrix != nil && a.Channel.Matrix.Sender == user
+	case v1alpha1.ChannelKubernetes:
+		fits = !chat
+	}
+	return ReasonChannelMismatch, fmt.Sprintf("%s is not a name that channel %s authenticates.", quoted(a.Approver), quoted(string(a.Channel.Kind))), !fits
+}
+
+// IsAPerson wants exactly one Person behind the approver's name.
+func IsAPerson(in Input) (string, string, bool) {
+	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
+	message := fmt.Sprintf("%s is not an identity of any Person.", quoted(in.Approval.Spec.Approver))
+	if len(found) > 1 {
+		message = fmt.Sprintf("%s is claimed by %s, so it is nobody until only one of them does.", quoted(in.Approval.Spec.Approver), strings.Join(found, " and "))
+	}
+	return ReasonNotAPerson, message, len(found) != 1
+}
+
+// MayApprove wants that Person among the gate's approvers, and still with the right. An empty list lets nobody.
+func MayApprove(in Input) (string, string, bool) {
+	message := fmt.Sprintf("Only %s can decide this.", strings.Join(in.Gate.Spec.Approvers, ", "))
+	if len(in.Gate.Spec.Approvers) == 0 {
+		message = "This gate names no approvers, so nobody can decide it."
+	}
+	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
+	return ReasonMayNotApprove, message, len(found) != 1 || !slices.Contains(in.Gate.Spec.Approvers, found[0]) || !hasRight(in.Agent, found[0])
+}
+
+// EvidenceSuffices wants evidence as good as the tier. A rejection at High needs no more than at Standard: refusing is safe.
+//
+// High asks for the code in an encrypted room from a verified device, or for a Person's own signature. Rooms are plain and
+// Approvals unsigned in this version, so nothing approves at High.
+func EvidenceSuffices(in Input) (string, string, bool) {
+	c, tier := in.Approval.Spec.Channel, in.Gate.Spec.Tier
+	typed := c.Kind == v1alpha1.ChannelKubernetes || c.Evidence == v1alpha1.EvidenceTyped || c.Evidence == v1alpha1.EvidenceTypedCode
+	switch tier {
+	case v1alpha1.TierLow:
+		return "", "", false
+	case v1alpha1.TierStandard:
+		return ReasonEvidenceTooWeak, "A reaction is not enough here: type `approve` or `reject` with what the gate names.", !typed
+	case v1alpha1.TierHigh:
+		if in.Approval.Spec.Decision == v1alpha1.DecisionReject {
+			return ReasonEvidenceTooWeak, "A reaction is not enough here: type `reject` with what the gate names.", !typed
+		}
+		return ReasonEvidenceTooWeak, "This gate is of tier High: it wants its code from an encrypted room and a verified device, or the person's own signature; neither is to be had yet.", true
+	}
+	return ReasonEvidenceTooWeak, fmt.Sprintf("Tier %s is not known to this version; nothing is enough for it.", quoted(string(tier))), true
+}
+
+// AnswerFits wants an answer on Halt gates, in agreement with the decision, and none on others.
+func AnswerFits(in Input) (string, string, bool) {
+	a := in.Approval.Spec
+	if in.Gate.Spec.Kind != v1alpha1.GateHalt {
+		return ReasonAnswerUnexpected, "Continue, replan and abandon answer a stop or a halt; this gate wants approve or reject.", a.Answer != ""
+	}
+	fits := false
+	switch a.Answer {
+	case v1alpha1.AnswerContinue, v1alpha1.AnswerReplan:
+		fits = a.Decision == v1alpha1.DecisionApprove
+	case v1alpha1.AnswerAbandon:
+		fits = a.Decision == v1alpha1.DecisionReject
+	}
+	return ReasonAnswerMissing, "The work has stopped: answer continue, replan or abandon.", !fits
+}
+
+// FirstVote wants one decision a Person.
+func FirstVote(in Input) (string, string, bool) {
+	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
+	second := len(found) != 1 || slices.ContainsFunc(in.Counted, func(d v1alpha1.GateDecision) bool { return d.Person == found[0] })
+	return ReasonSecondVote, "You have decided this gate before; the first decision counts.", second
+}
+
+func hasRight(a *v1alpha1.Agent, person string) bool {
+	return a != nil && slices.ContainsFunc(a.Spec.People, func(p v1alpha1.AgentPerson) bool {
+		return p.Name == person && slices.Contains(p.May, v1alpha1.RightApprove)
+	})
+}
+
+func subject(g *v1alpha1.Gate) string {
+	if g.Spec.Kind == v1alpha1.GatePlan {
+		return fmt.Sprintf("rev-%d", g.Spec.Revision)
+	}
+	return "the question"
+}
+
+// decidedAlready says what became of the gate, and that nothing more comes of this decision.
+func decidedAlready(g *v1alpha1.Gate) string {
+	s := g.Status.Message
+	if len(g.Status.Decisions) > 0 || s == "" {
+		s = subject(g) + " " + map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "was approved", v1alpha1.GateRejected: "was rejected",
+			v1alpha1.GateExpired: "had lapsed", v1alpha1.GateSuperseded: "was replaced"}[g.Status.Outcome]
+		var by []string
+		for _, d := range g.Status.Decisions {
+			by = append(by, d.Person)
+		}
+		if len(by) > 0 {
+			s += " by " + strings.Join(by, ", ")
+		}
+		if g.Status.DecidedAt != nil {
+			s += " at " + at(g.Status.DecidedAt.Time)
+		}
+		s += "."
+	}
+	return s + " This decision changes nothing."
+}
+
+func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func quoted(s string) string { return sanitize.Quote(sanitize.Line(s, 128)) }
