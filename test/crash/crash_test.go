@@ -1,0 +1,132 @@
+// Package crash kills each process with SIGKILL at each persisted boundary, before and after the write, in the middle of the story,
+// and then compares effects: the machine changed exactly once, no message or decision was lost or counted twice. Later boundaries
+// are added as rows.
+package crash
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	api "nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/test/apitest"
+	"nisse.io/nisse/test/stack"
+)
+
+func TestMain(m *testing.M) {
+	defer stack.CleanBinaries()
+	apitest.Main(m)
+}
+
+// end is how a story may end after a crash.
+type end int
+
+const (
+	// once: it ran exactly once and the item closed as done.
+	once end = iota
+	// onceOrUnknown: a crash inside the deed itself; it ran once or not, the job says Unknown, and a person is asked.
+	onceOrUnknown
+)
+
+func TestKillAtEveryBoundary(t *testing.T) {
+	for _, c := range []struct {
+		component string
+		point     string
+		end       end
+	}{
+		{"gateway", "gateway.inbox", once},
+		{"gateway", "gateway.route", once},
+		{"gateway", "gateway.workitem", once},
+		{"gateway", "gateway.approval", once},
+		{"gateway", "gateway.outbox", once},
+		{"manager", "manager.gate", once},
+		{"manager", "manager.outcome", once},
+		{"broker", "broker.plan", once},
+		{"broker", "broker.job", once},
+		{"broker", "broker.dispatch", once},
+		{"broker", "broker.result", once},
+		{"nisse-device", "device.intent", once},
+		{"nisse-device", "device.run", onceOrUnknown},
+		{"nisse-device", "device.outcome", onceOrUnknown},
+		{"agentruntime", "runtime.inbox", once},
+		{"agentruntime", "runtime.intent", once},
+		{"agentruntime", "runtime.outcome", once},
+	} {
+		for _, when := range []string{"before", "after"} {
+			t.Run(c.point+"."+when, func(t *testing.T) {
+				want := c.end
+				switch c.point + "." + when {
+				case "device.intent.after", "device.run.before":
+					want = onceOrUnknown // recorded as begun, and then nobody saw
+				case "device.outcome.after":
+					want = once // recorded as ended: the answer is in the table
+				}
+				story(t, c.component, c.point+"."+when, want)
+			})
+		}
+	}
+}
+
+func story(t *testing.T, component, point string, want end) {
+	s := stack.Start(t, stack.Options{Crash: map[string]string{component: point}})
+	s.Say("Write the disk usage of the machine into " + s.Files + "/report.txt")
+	s.Hear("nisse-gates", `approve rev-1`)
+	s.Say("approve rev-1")
+
+	unknown := s.EndOrUnknown()
+	if s.Crashes(component) == 0 {
+		t.Fatalf("%s never reached %s: the test proves nothing", component, point)
+	}
+	if unknown && want != onceOrUnknown {
+		t.Fatalf("the outcome is Unknown where it could be proved")
+	}
+	if n := s.Ran("fs.write"); n > 1 || (n == 0 && !unknown) {
+		t.Errorf("fs.write ran %d times (unknown is %v)", n, unknown)
+	}
+	if _, err := os.Stat(s.Files + "/report.txt"); err != nil && !unknown {
+		t.Errorf("the file is not there: %v", err)
+	}
+	if jobs := s.Jobs(); len(jobs) != 1 {
+		t.Errorf("%d jobs for one step", len(jobs))
+	}
+	counted(t, s)
+	if unknown {
+		return
+	}
+	if out := s.Run("nisse-device", "audit", "verify", "--config", s.DeviceConfig()); !strings.Contains(out, "whole") {
+		t.Errorf("audit verify: %s", out)
+	}
+	// Each thing is said once: the request made one item, the gate was shown once, the result was told once.
+	c := s.Conversation()
+	for _, phrase := range []string{"Reply  approve rev-1", "disk usage is in"} {
+		if n := strings.Count(c, phrase); n != 1 {
+			t.Errorf("%q is in the room %d times:\n%s", phrase, n, c)
+		}
+	}
+}
+
+// counted checks that the one decision counted once.
+func counted(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	var gates api.GateList
+	if err := s.Admin.List(t.Context(), &gates); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gates.Items {
+		if g.Spec.Kind != api.GatePlan {
+			continue
+		}
+		if g.Status.Outcome != api.GateApproved || len(g.Status.Decisions) != 1 {
+			b, _ := json.MarshalIndent(g.Status, "", " ")
+			t.Errorf("gate %s: %s", g.Name, b)
+		}
+	}
+	var items api.WorkItemList
+	if err := s.Admin.List(t.Context(), &items); err != nil {
+		t.Fatal(err)
+	}
+	if len(items.Items) != 1 {
+		t.Errorf("%d work items for one request", len(items.Items))
+	}
+}

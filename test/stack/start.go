@@ -1,0 +1,263 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"maunium.net/go/mautrix/id"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	api "nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/testrig/homeserver"
+	"nisse.io/nisse/internal/testrig/person"
+	"nisse.io/nisse/test/apitest"
+	"nisse.io/nisse/test/scriptedmodel"
+)
+
+const password = "correct horse battery"
+
+// Start brings the whole product up and waits until the agent is ready for work.
+func Start(t testing.TB, o Options) *Stack {
+	t.Helper()
+	build(t)
+	s := &Stack{T: t, Dir: t.TempDir(), opts: o, procs: map[string]*Process{}, ports: map[string]int{}, public: map[string]string{}}
+	s.must(os.Chmod(s.Dir, 0o755))
+	s.Config, s.Admin = apitest.Start(t)
+	ctx := t.Context()
+	apitest.Install(t, s.Admin, apitest.Path("config", "admission"))
+	for _, ns := range []string{Namespace, System} {
+		s.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	apitest.Install(t, s.Admin, apitest.Path("config", "rbac"))
+
+	s.startModel()
+	s.startRoom(ctx)
+	s.startDevice(ctx)
+	s.startComponents(ctx)
+	t.Cleanup(s.clean)
+	s.makeAgent(ctx)
+	s.startRuntime(ctx)
+	s.Wait(60*time.Second, "agent is connected", func(ctx context.Context) error {
+		var a api.Agent
+		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Agent}, &a); err != nil {
+			return err
+		}
+		if a.Status.Conversation == nil || !a.Status.Conversation.Connected {
+			return fmt.Errorf("conversation: %+v", a.Status.Conversation)
+		}
+		return nil
+	})
+	return s
+}
+
+func (s *Stack) create(ctx context.Context, o client.Object) {
+	s.T.Helper()
+	if err := s.Admin.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+		s.T.Fatal(err)
+	}
+}
+
+func (s *Stack) startModel() {
+	s.T.Helper()
+	path := s.opts.Scenario
+	if path == "" {
+		path = "test/scriptedmodel/scenarios/demo.yaml"
+	}
+	text, err := os.ReadFile(apitest.Path(path))
+	s.must(err)
+	// The scenario's device directory is this stack's own.
+	s.Files = filepath.Join(s.Dir, "srv")
+	text = []byte(strings.ReplaceAll(string(text), "/srv/nisse", s.Files))
+	sc, err := scriptedmodel.Parse(text)
+	s.must(err)
+	s.Model = scriptedmodel.Start(s.T, sc)
+}
+
+func (s *Stack) startRoom(ctx context.Context) {
+	s.T.Helper()
+	s.Home = homeserver.Start(s.T, homeserver.Options{})
+	for _, name := range []string{"lucas", "nisse-ops", "nisse-gates", "mallory"} {
+		s.Home.RegisterUser(s.T, name, password, false)
+		if strings.HasPrefix(name, "nisse-") {
+			b, err := json.Marshal(map[string]string{"userID": s.UserID(name), "password": password})
+			s.must(err)
+			s.write("credentials/"+name+".json", b, 0o600)
+		}
+	}
+	s.You = s.Home.Login(s.T, "lucas", password)
+	room, err := s.You.CreateRoom(ctx, person.RoomOptions{Alias: "ops", Name: "ops", Invite: []id.UserID{id.UserID(s.UserID("nisse-ops")), id.UserID(s.UserID("nisse-gates")), id.UserID(s.UserID("mallory"))}})
+	s.must(err)
+	s.Room = room.String()
+}
+
+// UserID of an account at the stack's homeserver.
+func (s *Stack) UserID(name string) string { return "@" + name + ":" + s.Home.ServerName }
+
+func (s *Stack) startDevice(ctx context.Context) {
+	s.T.Helper()
+	s.key("approval")
+	s.key("request")
+	s.must(os.MkdirAll(s.Files, 0o755))
+	s.ports["device"] = freePort(s.T)
+	s.write("device/manifest.yaml", []byte(fmt.Sprintf(`
+v: 1
+device: %s
+keys: {request: ["%s"], approval: ["%s"]}
+paths:
+  fs.read: [{glob: "%[4]s/**", approval: None}]
+  fs.list: [{glob: "%[4]s/**", approval: None}]
+  fs.stat: [{glob: "%[4]s/**", approval: None}]
+  fs.write: [{glob: "%[4]s/**", approval: Required}]
+commands:
+- {argv: [/usr/bin/df, -h], approval: None}
+- {argv: [/usr/bin/touch, "{file}"], slots: {file: {type: path, glob: "%[4]s/*"}}, approval: Required}
+limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}
+`, Device, s.public["request"], s.public["approval"], s.Files)), 0o644)
+	dir := filepath.Join(s.Dir, "device")
+	s.run(ctx, "nisse-device", "init", "--dir", dir)
+	cfg := s.write("device/config.yaml", []byte(fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\nstateDir: %s\nmanifest: %s/manifest.yaml\nkey: %s/device.key\nallowRoot: true\n", s.ports["device"], dir, dir, dir)), 0o644)
+	out := s.run(ctx, "nisse-device", "id", "--config", cfg)
+	s.launch("nisse-device", nil, "run", "--config", cfg)
+	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Device}, Spec: api.DeviceSpec{
+		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), ManifestDigest: field(s.T, out, "manifestDigest")}})
+}
+
+// DeviceConfig is the path of the device daemon's configuration.
+func (s *Stack) DeviceConfig() string { return filepath.Join(s.Dir, "device", "config.yaml") }
+
+// field reads "name: value" from what a command printed.
+func field(t testing.TB, out, name string) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^\s*` + name + `:\s*"?([^\s"]+)"?\s*$`).FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("no %s in %q", name, out)
+	}
+	return m[1]
+}
+
+func (s *Stack) run(ctx context.Context, name string, args ...string) string {
+	s.T.Helper()
+	out, err := exec.CommandContext(ctx, filepath.Join(buildDir, name), args...).CombinedOutput()
+	if err != nil {
+		s.T.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Run a component's command and return what it prints.
+func (s *Stack) Run(name string, args ...string) string { return s.run(s.T.Context(), name, args...) }
+
+func (s *Stack) startComponents(ctx context.Context) {
+	s.T.Helper()
+	for _, p := range []string{"manager-metrics", "broker", "broker-metrics", "gateway", "gateway-metrics", "runtime-metrics"} {
+		s.ports[p] = freePort(s.T)
+	}
+	at := func(port string) string { return fmt.Sprintf("127.0.0.1:%d", s.ports[port]) }
+	sa := func(name string) string { return apitest.ServiceAccount(System, "nisse-"+name) }
+	s.launch("manager", []string{"KUBECONFIG=" + s.kubeconfig("manager", sa("manager"))},
+		"--namespace="+Namespace, "--system-namespace="+System, "--approval-key-file="+filepath.Join(s.Dir, "keys/approval.pem"), "--agent-image=nisse-agent:test",
+		"--broker-url=http://"+at("broker"), "--gateway-url=http://"+at("gateway"), "--metrics-bind-address="+at("manager-metrics"))
+	s.launch("broker", []string{"KUBECONFIG=" + s.kubeconfig("broker", sa("broker"))},
+		"--namespace="+Namespace, "--system-namespace="+System, "--request-key-file="+filepath.Join(s.Dir, "keys/request.pem"), "--approval-public-key="+s.public["approval"],
+		"--bind-address="+at("broker"), "--metrics-bind-address="+at("broker-metrics"))
+	s.must(os.MkdirAll(filepath.Join(s.Dir, "gateway"), 0o700))
+	s.launch("gateway", []string{"KUBECONFIG=" + s.kubeconfig("gateway", sa("gateway"))},
+		"--namespace="+Namespace, "--homeserver-url="+s.Home.BaseURL, "--approvals-user="+s.UserID("nisse-gates"), "--credentials-dir="+filepath.Join(s.Dir, "credentials"),
+		"--state-dir="+filepath.Join(s.Dir, "gateway"), "--bind-address="+at("gateway"), "--metrics-bind-address="+at("gateway-metrics"))
+	for _, c := range []string{"manager", "broker", "gateway"} {
+		s.Wait(60*time.Second, c+" is ready", func(ctx context.Context) error { return get(ctx, "http://"+at(c+"-metrics")+"/readyz") })
+	}
+}
+
+func get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+func (s *Stack) makeAgent(ctx context.Context) {
+	s.T.Helper()
+	s.create(ctx, &api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Person}, Spec: api.PersonSpec{
+		Identities: api.Identities{Matrix: s.UserID("lucas"), Kubernetes: []string{Kubernetes}}}})
+	s.create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "model", Labels: map[string]string{api.LabelAgentAccess: "true"}},
+		StringData: map[string]string{"token": s.Model.Key}})
+	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Agent}, Spec: api.AgentSpec{
+		Workflow:     api.WorkflowOperations,
+		People:       []api.AgentPerson{{Name: Person, May: []api.Right{api.RightInstruct, api.RightApprove}}},
+		Conversation: api.Conversation{Matrix: api.MatrixConversation{UserID: s.UserID("nisse-ops"), Room: s.Room}},
+		Models: api.Models{Endpoint: api.ModelEndpoint{URL: s.Model.BaseURL, Protocol: api.ProtocolOpenAI, Credentials: &api.SecretKey{Name: "model", Key: "token"}},
+			Roles: map[string]api.ModelRole{"executor": {Model: "scripted"}}},
+		Tools:   api.Tools{Allow: []string{"fs.read", "fs.list", "fs.stat", "fs.write", "exec", "submit_plan", "ask_human"}},
+		Devices: []string{Device},
+	}}
+	if s.opts.Agent != nil {
+		s.opts.Agent(a)
+	}
+	s.create(ctx, a)
+}
+
+// startRuntime does what StatefulSet controller and kubelet do: the pod, its tokens, its configuration, its process.
+func (s *Stack) startRuntime(ctx context.Context) {
+	s.T.Helper()
+	key := client.ObjectKey{Namespace: Namespace, Name: "agent-" + Agent}
+	var config corev1.ConfigMap
+	var account corev1.ServiceAccount
+	s.Wait(60*time.Second, "the agent's children", func(ctx context.Context) error {
+		if err := s.Admin.Get(ctx, key, &config); err != nil {
+			return err
+		}
+		return s.Admin.Get(ctx, key, &account)
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "agent-" + Agent + "-0", Labels: map[string]string{api.LabelAgent: Agent}},
+		Spec: corev1.PodSpec{ServiceAccountName: account.Name, NodeName: "node", Containers: []corev1.Container{{Name: "agentruntime", Image: "nisse-agent:test"}}}}
+	s.create(ctx, pod)
+	s.must(s.Admin.Get(ctx, client.ObjectKeyFromObject(pod), pod))
+	s.tokens(ctx, pod)
+	s.write("runtime/config.json", []byte(config.Data["config.json"]), 0o600)
+	s.write("model/token", []byte(s.Model.Key), 0o600)
+	s.launch("agentruntime", nil, "--config="+filepath.Join(s.Dir, "runtime/config.json"), "--state="+filepath.Join(s.Dir, "runtime"),
+		"--broker-token="+filepath.Join(s.Dir, "tokens", doors.AudienceBroker), "--gateway-token="+filepath.Join(s.Dir, "tokens", doors.AudienceGateway),
+		"--model-token="+filepath.Join(s.Dir, "model/token"), fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", s.ports["runtime-metrics"]))
+}
+
+func tokenRequest(audience string, pod *corev1.Pod, seconds int64) *authv1.TokenRequest {
+	return &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds,
+		BoundObjectRef: &authv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}
+}
+
+// clean stops everything and empties the namespace, so that the next stack of the same test binary starts with nothing.
+func (s *Stack) clean() {
+	s.stopAll()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for _, o := range []client.Object{&api.Agent{}, &api.Device{}, &api.Person{}, &api.DeviceJob{}, &api.Approval{}, &api.Gate{}, &api.Plan{}, &api.WorkItem{},
+		&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}} {
+		if err := s.Admin.DeleteAllOf(ctx, o, client.InNamespace(Namespace), client.GracePeriodSeconds(0)); err != nil {
+			s.T.Logf("clean up: %v", err)
+		}
+	}
+}
