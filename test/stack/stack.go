@@ -148,8 +148,10 @@ func (s *Stack) kubeconfig(name, user string) string {
 	return path
 }
 
-// Serve API requests as somebody.
-func (s *Stack) As(user string, groups ...string) client.Client { return apitest.As(s.T, s.Config, user, groups...) }
+// As returns a client of somebody, who may do what they are granted.
+func (s *Stack) As(user string, groups ...string) client.Client {
+	return apitest.As(s.T, s.Config, user, groups...)
+}
 
 func (s *Stack) must(err error) {
 	s.T.Helper()
