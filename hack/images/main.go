@@ -54,7 +54,7 @@ func parse(args []string) (options, error) {
 	var (
 		out        = flags.String("out", "dist/images", "directory that receives the image files")
 		repository = flags.String("repository", "localhost", "what stands before the image name in its reference")
-		tag        = flags.String("tag", "dev", "tag of the images")
+		tag        = flags.String("tag", "dev", "tag of the images; \"digest\" takes the first digits of each image's digest, so that another content has another name")
 		arch       = flags.String("arch", runtime.GOARCH, "architectures, separated by commas: amd64, arm64")
 		tags       = flags.String("tags", "goolm", "Go build tags, separated by commas")
 		version    = flags.String("version", "", "version that the binaries report")
@@ -128,7 +128,11 @@ func run(ctx context.Context, opts options) error {
 
 // save writes the image beside its final name first, so that a reader never sees half of one.
 func save(packed v1.Image, image Image, arch string, opts options) error {
-	reference, err := name.NewTag(opts.repository + "/" + image.Name + ":" + opts.tag)
+	digest, err := packed.Digest()
+	if err != nil {
+		return err
+	}
+	reference, err := name.NewTag(opts.repository + "/" + image.Name + ":" + tagOf(opts.tag, digest))
 	if err != nil {
 		return fmt.Errorf("image reference: %w", err)
 	}
@@ -143,12 +147,16 @@ func save(packed v1.Image, image Image, arch string, opts options) error {
 	if err != nil {
 		return err
 	}
-	digest, err := packed.Digest()
-	if err != nil {
-		return err
-	}
 	fmt.Printf("%s  %s  linux/%s  %.1f MB compressed  %s\n", file, reference, arch, float64(size)/1e6, digest)
 	return nil
+}
+
+// tagOf turns the tag that was asked for into the image's own. A cluster whose pods name a content is updated by naming another.
+func tagOf(tag string, digest v1.Hash) string {
+	if tag == "digest" {
+		return digest.Hex[:12]
+	}
+	return tag
 }
 
 // compressedSize is what a node downloads: the layers as they travel.

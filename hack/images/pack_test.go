@@ -132,6 +132,18 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestTagNamesTheContentOrWhatWasAskedFor(t *testing.T) {
+	digest, err := mustPack(t, agent, "amd64").Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tag, want := range map[string]string{"dev": "dev", "v1": "v1", "digest": digest.Hex[:12]} {
+		if got := tagOf(tag, digest); got != want {
+			t.Errorf("tag %s became %s, want %s", tag, got, want)
+		}
+	}
+}
+
 func mustPack(t *testing.T, image Image, arch string) v1.Image {
 	t.Helper()
 	packed, err := pack(image, arch, map[string][]byte{"agentruntime": []byte("binary")}, []byte("roots"))

@@ -197,16 +197,26 @@ func (c caller) wait(ctx context.Context, p *person.Person, args []string) error
 }
 
 func (c caller) show(ctx context.Context, p *person.Person, args []string) error {
-	if err := want(args, "show ROOM", 1); err != nil {
+	flags := newFlags("show")
+	thread := flags.String("thread", "", "")
+	if err := parse(flags, args); err != nil {
 		return err
 	}
-	room, err := p.Resolve(ctx, args[0])
+	if err := want(flags.Args(), "show ROOM", 1); err != nil {
+		return err
+	}
+	room, err := p.Resolve(ctx, flags.Arg(0))
 	if err != nil {
 		return err
 	}
 	conversation, err := p.Conversation(ctx, room)
 	if err != nil {
 		return err
+	}
+	if *thread != "" {
+		conversation.Messages = slices.DeleteFunc(conversation.Messages, func(m person.Message) bool {
+			return m.ID != id.EventID(*thread) && m.Thread != id.EventID(*thread)
+		})
 	}
 	return conversation.Print(c.out)
 }

@@ -34,7 +34,7 @@ const usage = `usage: person [-home DIR] [-homeserver URL] -as NAME [-password T
   react -room ROOM EVENT EMOJI                            prints the event's id
   wait -room ROOM [-from USER] [-match REGEXP] [-after EVENT] [-thread EVENT] [-timeout 60s] [-id]
                                                           prints the message, or with -id its event's id
-  show ROOM                                               prints the conversation
+  show [-thread EVENT] ROOM                               prints the conversation, or one thread of it with its root
 
 ROOM is an alias (#ops:nisse.local) or an id (!…), USER a full id (@ops:nisse.local).
 `

@@ -50,6 +50,9 @@ func TestCommands(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, conversation)
 		}
 	}
+	if thread := do("-as", "you", "show", "-thread", asked, room); strings.Count(thread, "\n") != 2 || strings.Contains(thread, "good") {
+		t.Errorf("a question, its answer and a reaction are the thread, not\n%s", thread)
+	}
 }
 
 func TestMistakesAreExplained(t *testing.T) {
