@@ -2,6 +2,7 @@
 # outlive a run.
 
 demo_scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export CGO_ENABLED=0 GOWORK=off
 root=$(cd "$demo_scripts/../.." && pwd)
 # The caller's own cluster, before env.sh names the one on this machine.
 callers_kubeconfig=${KUBECONFIG:-}
@@ -68,7 +69,7 @@ step() {
   watch "$name" "$pid" "$log" "$begin"
   if wait "$pid"; then
     took=$((SECONDS - begin))
-    printf '%s %-12s %-58s %4d s\n' "$tick" "$name" "$(cat "$demo_dir/told" 2>/dev/null)" "$took"
+    printf '%s %-12s %-76s %4d s\n' "$tick" "$name" "$(cat "$demo_dir/told" 2>/dev/null)" "$took"
     return
   fi
   printf '%s %-12s failed after %d s:\n' "$cross" "$name" $((SECONDS - begin))
