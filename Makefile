@@ -25,6 +25,10 @@ build: ## Compile every binary into bin/.
 test: ## Run every test that needs no cluster: units, properties, fuzz seeds, real API server, real homeserver, crash rig.
 	@hack/test.sh $(UNIT)
 
+.PHONY: test-floor
+test-floor: ## Run the tests of the API against the oldest Kubernetes that is supported, 1.34.
+	@KUBEBUILDER_ASSETS=$$(KUBERNETES_VERSION=$(or $(FLOOR),v1.34.2) hack/cluster/build.sh envtest-assets) hack/test.sh ./test/admission ./controllers/...
+
 .PHONY: verify
 verify: ## Regenerate, fail on a difference, lint, look for known vulnerabilities and dead links.
 	hack/verify.sh
