@@ -140,4 +140,3 @@ func objects(t *testing.T, text string) []unstructured.Unstructured {
 		}
 	}
 }
-

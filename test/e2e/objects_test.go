@@ -124,4 +124,3 @@ func TestNothingListensForOthers(t *testing.T) {
 		}
 	}
 }
-

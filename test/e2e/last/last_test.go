@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "nisse.io/nisse/api/v1alpha1"
@@ -72,6 +73,18 @@ func TestRestoredSnapshotRunsNothingAgain(t *testing.T) {
 		t.Errorf("by the device's audit the file was written %d times", n)
 	}
 	r.AuditIsWhole(t)
+
+	// Whether the agent thinks the work done or not, it must not stand in the way of what comes next.
+	item, err := s.Item(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if item.Status.State != api.WorkItemClosed {
+		if err := r.Admin.Patch(t.Context(), item, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"close":true}}`))); err != nil {
+			t.Fatal(err)
+		}
+		s.Closed(api.ResultClosed)
+	}
 }
 
 // An uninstall takes the programs away and leaves what people made; the next installation goes on with it, keys included.
@@ -123,6 +136,7 @@ func TestNamespaceGoesWhileChatIsAway(t *testing.T) {
 	})
 	t.Logf("the namespace went in %s", time.Since(begin).Round(time.Second))
 	s.NothingRan()
+	r.Scale(t, rig.Gateway, 1)
 
 	// And all of it comes again.
 	r.Script(t, "hack/demo/up.sh", "--no-story")

@@ -46,7 +46,9 @@ func Listeners(dirs ...string) ([]Listener, error) {
 	for _, proc := range procs {
 		exe, _ := os.Readlink(filepath.Join(proc, "exe")) // a process that ends meanwhile has none
 		args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-		if !slices.ContainsFunc(dirs, func(d string) bool { return d != "" && (strings.HasPrefix(exe, d+"/") || strings.Contains(string(args), d+"/")) }) {
+		if !slices.ContainsFunc(dirs, func(d string) bool {
+			return d != "" && (strings.HasPrefix(exe, d+"/") || strings.Contains(string(args), d+"/"))
+		}) {
 			continue
 		}
 		sockets, _ := filepath.Glob(filepath.Join(proc, "fd", "*"))
