@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// migrations in order; user_version counts those that were applied. One that was released is never changed.
+var migrations = []string{
+	`
+	CREATE TABLE meta(
+		key   TEXT PRIMARY KEY,
+		value TEXT NOT NULL
+	) STRICT;
+
+	-- An account's session, which lasts for life, and how far it has read.
+	CREATE TABLE accounts(
+		user_id    TEXT PRIMARY KEY,
+		homeserver TEXT NOT NULL,
+		device_id  TEXT NOT NULL,
+		token      TEXT NOT NULL,
+		since      TEXT NOT NULL DEFAULT ''
+	) STRICT;
+
+	-- The last event of each room's timeline that an account has read. Gaps are filled back to it.
+	CREATE TABLE marks(
+		account  TEXT NOT NULL,
+		room     TEXT NOT NULL,
+		event_id TEXT NOT NULL,
+		PRIMARY KEY(account, room)
+	) STRICT;
+
+	-- The room an agent's address led to last.
+	CREATE TABLE rooms(
+		agent  TEXT PRIMARY KEY,
+		wanted TEXT NOT NULL,
+		room   TEXT NOT NULL
+	) STRICT;
+
+	-- What people said, with what becomes of it (route, JSON).
+	CREATE TABLE inbox(
+		seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+		event_id  TEXT NOT NULL UNIQUE,
+		account   TEXT NOT NULL,
+		agent     TEXT NOT NULL,
+		room      TEXT NOT NULL,
+		sender    TEXT NOT NULL,
+		at        INTEGER NOT NULL, -- ms, by the homeserver
+		thread    TEXT NOT NULL,
+		raw       TEXT NOT NULL,
+		kind      TEXT NOT NULL,
+		work_item TEXT NOT NULL,
+		route     TEXT NOT NULL,
+		state     TEXT NOT NULL CHECK(state IN ('new', 'done', 'failed')),
+		error     TEXT NOT NULL DEFAULT ''
+	) STRICT;
+	CREATE INDEX inbox_new ON inbox(agent, seq) WHERE state = 'new';
+
+	-- What an agent's pod is to read.
+	CREATE TABLE mailbox(
+		agent        TEXT NOT NULL,
+		seq          INTEGER NOT NULL,
+		event_id     TEXT NOT NULL,
+		work_item    TEXT NOT NULL,
+		at           INTEGER NOT NULL,
+		person       TEXT NOT NULL,
+		may_instruct INTEGER NOT NULL,
+		text         TEXT NOT NULL,
+		PRIMARY KEY(agent, seq),
+		UNIQUE(agent, event_id)
+	) STRICT;
+	CREATE TABLE acks(
+		agent TEXT PRIMARY KEY,
+		seq   INTEGER NOT NULL
+	) STRICT;
+
+	-- What is to be said. thread_of and replaces name other rows, whose event may not exist yet.
+	CREATE TABLE outbox(
+		seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+		id        TEXT NOT NULL UNIQUE,
+		sender    TEXT NOT NULL,
+		agent     TEXT NOT NULL,
+		work_item TEXT NOT NULL,
+		room      TEXT NOT NULL,
+		thread    TEXT NOT NULL,
+		thread_of TEXT NOT NULL,
+		reply_to  TEXT NOT NULL,
+		replaces  TEXT NOT NULL,
+		content   TEXT NOT NULL, -- JSON, without relations
+		digest    TEXT NOT NULL,
+		state     TEXT NOT NULL CHECK(state IN ('new', 'sending', 'sent', 'failed')),
+		sent_room TEXT NOT NULL DEFAULT '',
+		event_id  TEXT NOT NULL DEFAULT '',
+		seen      INTEGER NOT NULL DEFAULT 0,
+		at        INTEGER NOT NULL,
+		error     TEXT NOT NULL DEFAULT ''
+	) STRICT;
+	CREATE INDEX outbox_waiting ON outbox(sender, seq) WHERE state IN ('new', 'sending');
+	CREATE INDEX outbox_event ON outbox(event_id);
+
+	-- The thread of a work item: its root is an event, or the row of one that is still to be sent.
+	CREATE TABLE threads(
+		seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+		work_item TEXT NOT NULL UNIQUE,
+		agent     TEXT NOT NULL,
+		room      TEXT NOT NULL,
+		root      TEXT NOT NULL,
+		root_of   TEXT NOT NULL
+	) STRICT;
+	CREATE INDEX threads_root ON threads(root);
+
+	-- The one progress message of a work item.
+	CREATE TABLE progress(
+		work_item TEXT PRIMARY KEY,
+		agent     TEXT NOT NULL,
+		text      TEXT NOT NULL,
+		version   INTEGER NOT NULL,
+		shown     INTEGER NOT NULL,
+		shown_at  INTEGER NOT NULL
+	) STRICT;
+	CREATE TABLE progress_ids(
+		id     TEXT PRIMARY KEY,
+		digest TEXT NOT NULL
+	) STRICT;
+	`,
+}
+
+func migrate(ctx context.Context, db *sql.DB) error {
+	var version int
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return fmt.Errorf("read the store's version: %w", err)
+	}
+	if version > len(migrations) {
+		return fmt.Errorf("the store was written by a newer gateway (version %d, this one knows %d); run that one", version, len(migrations))
+	}
+	for ; version < len(migrations); version++ {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("migrate the store: %w", err)
+		}
+		if _, err := tx.ExecContext(ctx, migrations[version]+fmt.Sprintf("; PRAGMA user_version = %d", version+1)); err != nil {
+			_ = tx.Rollback() // the first error says more
+			return fmt.Errorf("migrate the store to version %d: %w", version+1, err)
+		}
+		if err := tx.Commit(); err != nil {
+			return fmt.Errorf("migrate the store to version %d: %w", version+1, err)
+		}
+	}
+	return nil
+}

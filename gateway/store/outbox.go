@@ -1,0 +1,207 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ByApprovals is the sender of what the approvals account says.
+const ByApprovals = "approvals"
+
+// ByAgent is the sender of what an agent's account says.
+func ByAgent(agent string) string { return "agent/" + agent }
+
+// Outbound is a message to send. What it relates to may not have been sent yet; it waits for that.
+type Outbound struct {
+	Seq int64
+	// ID of the message; the same ID again is the same message.
+	ID     string
+	Sender string
+	// Agent in whose room it goes, about this item.
+	Agent    string
+	WorkItem string
+	// Room, or empty for the agent's own.
+	Room string
+	// Thread is the root event, or ThreadOf the outbound that becomes it. Neither: outside threads.
+	Thread   string
+	ThreadOf string
+	// ReplyTo is an event that it answers.
+	ReplyTo string
+	// Replaces is the outbound that it edits.
+	Replaces string
+	// Content of the message, without relations.
+	Content json.RawMessage
+	// Whole text, where the content is a part of it: the same ID must be the same whole.
+	Whole string
+	// Sending: an earlier attempt may have reached the homeserver.
+	Sending bool
+	// Original event that it edits, resolved from Replaces.
+	Original string
+}
+
+// ErrConflict is returned when an ID is used again for another message.
+var ErrConflict = errors.New("this ID was used for another message")
+
+// Send puts a message into the outbox, once. The same ID with other words is a conflict.
+func (t *Tx) Send(o Outbound) error {
+	digest := digest(o.Sender, o.WorkItem, o.ReplyTo, o.Replaces, string(o.Content), o.Whole)
+	added, err := t.inserted(`INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, at)
+		VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'new', ?) ON CONFLICT DO NOTHING`,
+		o.ID, o.Sender, o.Agent, o.WorkItem, o.Room, o.Thread, o.ThreadOf, o.ReplyTo, o.Replaces, string(o.Content), digest, time.Now().UnixMilli())
+	if err != nil {
+		return fmt.Errorf("store outgoing %s: %w", o.ID, err)
+	}
+	if added {
+		t.changed = append(t.changed, TopicOutbox(o.Sender))
+		return nil
+	}
+	var have string
+	if err := t.QueryRowContext(t.ctx, "SELECT digest FROM outbox WHERE id = ?", o.ID).Scan(&have); err != nil {
+		return fmt.Errorf("read outgoing %s: %w", o.ID, err)
+	}
+	if have != digest {
+		return fmt.Errorf("%s: %w", o.ID, ErrConflict)
+	}
+	return nil
+}
+
+// Said tells whether an outbound of this ID exists.
+func (t *Tx) Said(id string) (bool, error) {
+	var one int
+	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM outbox WHERE id = ?", id).Scan(&one))
+}
+
+// Unsent lists what the sender has still to say and can say now, oldest first: what it relates to has an event, and its room is
+// known.
+func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT o.seq, o.id, o.sender, o.agent, o.work_item,
+			CASE WHEN o.room <> '' THEN o.room WHEN root.sent_room <> '' THEN root.sent_room ELSE r.room END,
+			CASE WHEN o.thread <> '' THEN o.thread ELSE COALESCE(root.event_id, '') END,
+			o.reply_to, o.replaces, COALESCE(old.event_id, ''), o.content, o.state = 'sending'
+		FROM outbox o
+		LEFT JOIN outbox root ON root.id = o.thread_of
+		LEFT JOIN outbox old ON old.id = o.replaces
+		LEFT JOIN rooms r ON r.agent = o.agent
+		WHERE o.sender = ? AND o.state IN ('new', 'sending')
+			AND (o.thread_of = '' OR root.event_id <> '')
+			AND (o.replaces = '' OR old.event_id <> '')
+			AND (o.room <> '' OR root.sent_room <> '' OR r.room IS NOT NULL)
+		ORDER BY o.seq LIMIT 100`, sender)
+	if err != nil {
+		return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
+	}
+	defer rows.Close()
+	var out []Outbound
+	for rows.Next() {
+		var o Outbound
+		var content string
+		if err := rows.Scan(&o.Seq, &o.ID, &o.Sender, &o.Agent, &o.WorkItem, &o.Room, &o.Thread, &o.ReplyTo, &o.Replaces, &o.Original,
+			&content, &o.Sending); err != nil {
+			return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
+		}
+		o.Content = json.RawMessage(content)
+		out = append(out, o)
+	}
+	return out, rows.Err()
+}
+
+// Sending notes, before the request, that it may reach the homeserver.
+func (s *Store) Sending(ctx context.Context, id, room string) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		return tx.exec("UPDATE outbox SET state = 'sending', sent_room = ? WHERE id = ? AND state = 'new'", room, id)
+	})
+}
+
+// Sent notes the event that the message became. The first one counts.
+func (s *Store) Sent(ctx context.Context, id, room, eventID string) error {
+	return s.Update(ctx, func(tx *Tx) error { return tx.Sent(id, room, eventID) })
+}
+
+// Sent notes the event that the message became. The first one counts.
+func (t *Tx) Sent(id, room, eventID string) error {
+	res, err := t.ExecContext(t.ctx, "UPDATE outbox SET state = 'sent', event_id = ?, sent_room = ?, error = '' WHERE id = ? AND event_id = ''",
+		eventID, room, id)
+	if err != nil {
+		return fmt.Errorf("note that %s was sent: %w", id, err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	// Others may wait for this event.
+	rows, err := t.QueryContext(t.ctx, "SELECT DISTINCT sender FROM outbox WHERE state = 'new' AND (thread_of = ? OR replaces = ?)", id, id)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var sender string
+		if err := rows.Scan(&sender); err != nil {
+			return err
+		}
+		t.changed = append(t.changed, TopicOutbox(sender))
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return t.exec("UPDATE threads SET root = ?, room = ? WHERE root_of = ?", eventID, room, id)
+}
+
+// Seen notes that a message of ours stood in the timeline that an agent's account reads.
+func (t *Tx) Seen(id string) error { return t.exec("UPDATE outbox SET seen = 1 WHERE id = ?", id) }
+
+// Mine finds the outbound by its ID and tells whether it is this sender's.
+func (t *Tx) Mine(id, sender string) (bool, error) {
+	var one int
+	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM outbox WHERE id = ? AND sender = ?", id, sender).Scan(&one))
+}
+
+// Shown tells whether all parts of an outbound, which have the prefix in common, stood in the timeline.
+func (t *Tx) Shown(prefix string) (bool, error) {
+	var parts, seen int
+	err := t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0) FROM outbox WHERE substr(id, 1, ?1) = ?2", len(prefix), prefix).Scan(&parts, &seen)
+	return parts > 0 && parts == seen, err
+}
+
+// Failed notes that the homeserver refuses the message for good.
+func (s *Store) Failed(ctx context.Context, id, reason string) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		return tx.exec("UPDATE outbox SET state = 'failed', error = ? WHERE id = ?", reason, id)
+	})
+}
+
+// SentBefore is the last event that the sender is known to have sent in a room before an outbound. What became of the outbound can
+// only stand after it.
+func (s *Store) SentBefore(ctx context.Context, sender, room string, seq int64) (string, error) {
+	var event string
+	_, err := found(s.db.QueryRowContext(ctx, `SELECT event_id FROM outbox WHERE sender = ? AND sent_room = ? AND event_id <> '' AND seq < ?
+		ORDER BY seq DESC LIMIT 1`, sender, room, seq).Scan(&event))
+	return event, err
+}
+
+// Unanswered counts what an agent has still to say, and all senders together.
+func (s *Store) Unanswered(ctx context.Context, sender string) (int, error) {
+	var n int
+	err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE sender = ? AND state IN ('new', 'sending')", sender).Scan(&n)
+	return n, err
+}
+
+// Depths of inbox and outbox.
+func (s *Store) Depths(ctx context.Context) (inbox, outbox int, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM inbox WHERE state = 'new'),
+		(SELECT COUNT(*) FROM outbox WHERE state IN ('new', 'sending'))`).Scan(&inbox, &outbox)
+	return inbox, outbox, err
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
