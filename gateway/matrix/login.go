@@ -1,0 +1,173 @@
+package matrix
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"maunium.net/go/mautrix"
+	"maunium.net/go/mautrix/id"
+	"maunium.net/go/mautrix/synapseadmin"
+
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// ErrNoCredentials is wrapped when nothing says how an account logs in.
+var ErrNoCredentials = errors.New("no credentials")
+
+// Credentials of the accounts. Both places are read anew at each login, so that a Secret may change under a running gateway.
+type Credentials struct {
+	// Dir holds files named *.json, each {"userID": "@ops:example.org", "password": "…"}. The names of the files mean nothing.
+	Dir string
+	// RegistrationSecretFile holds the homeserver's registration shared secret. With it, accounts of ServerName that have no file
+	// are made, with a password derived from the secret and the user ID.
+	RegistrationSecretFile string
+	ServerName             string
+}
+
+// password of an account.
+func (c Credentials) password(user id.UserID) (string, error) {
+	if c.Dir != "" {
+		files, err := filepath.Glob(filepath.Join(c.Dir, "*.json"))
+		if err != nil {
+			return "", fmt.Errorf("look for credentials: %w", err)
+		}
+		for _, file := range files {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				return "", fmt.Errorf("read credentials: %w", err)
+			}
+			var found struct {
+				UserID   id.UserID `json:"userID"`
+				Password string    `json:"password"`
+			}
+			if err := json.Unmarshal(raw, &found); err != nil {
+				return "", fmt.Errorf("read credentials: %s is not {\"userID\": …, \"password\": …}", filepath.Base(file)) // the cause may quote the secret
+			}
+			if found.UserID == user {
+				return found.Password, nil
+			}
+		}
+	}
+	secret, err := c.secret(user)
+	if err != nil {
+		return "", err
+	}
+	if secret == "" {
+		return "", fmt.Errorf("%w: give a file with userID %s and its password, or the homeserver's registration secret", ErrNoCredentials, user)
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("nisse.io/matrix-password/v1\x00" + user))
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(mac.Sum(nil))), nil
+}
+
+// secret to register with; empty when this account cannot be registered here.
+func (c Credentials) secret(user id.UserID) (string, error) {
+	if c.RegistrationSecretFile == "" || (c.ServerName != "" && user.Homeserver() != c.ServerName) {
+		return "", nil
+	}
+	raw, err := os.ReadFile(c.RegistrationSecretFile)
+	if err != nil {
+		return "", fmt.Errorf("read the registration secret: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}
+
+// login takes up the session that is kept, if the homeserver still knows it as this account's, and else makes one: once for life.
+func (a *Account) login(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	kept, ok, err := a.Store.Session(ctx, a.UserID.String())
+	if err != nil {
+		return err
+	}
+	if ok {
+		a.client.SetCredentials(a.UserID, kept.Token)
+		a.client.DeviceID = id.DeviceID(kept.DeviceID)
+		var who *mautrix.RespWhoami
+		err := patiently(ctx, func() (err error) { who, err = a.client.Whoami(ctx); return err })
+		switch {
+		case err == nil && who.UserID == a.UserID:
+			return nil
+		case err == nil:
+			return fmt.Errorf("the kept session of %s belongs to %s now", a.UserID, who.UserID)
+		case !errors.Is(err, mautrix.MUnknownToken):
+			return fmt.Errorf("ask whose session it is: %w", err)
+		}
+	}
+	password, err := a.Credentials.password(a.UserID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if err := a.register(ctx, password); err != nil {
+			return err
+		}
+	}
+	a.client.ClearCredentials()
+	var res *mautrix.RespLogin
+	err = patiently(ctx, func() (err error) {
+		res, err = a.client.Login(ctx, &mautrix.ReqLogin{
+			Type:                     mautrix.AuthTypePassword,
+			Identifier:               mautrix.UserIdentifier{Type: mautrix.IdentifierTypeUser, User: a.UserID.String()},
+			Password:                 password,
+			DeviceID:                 id.DeviceID(kept.DeviceID), // the same device again, if there was one
+			InitialDeviceDisplayName: "Nisse gateway",
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("log in as %s: %w", a.UserID, err)
+	}
+	if res.UserID != a.UserID {
+		return fmt.Errorf("logged in as %s, not as %s; the homeserver has another server name", res.UserID, a.UserID)
+	}
+	if err := a.Store.KeepSession(ctx, store.Session{
+		UserID: a.UserID.String(), Homeserver: a.Homeserver, DeviceID: res.DeviceID.String(), Token: res.AccessToken,
+	}); err != nil {
+		return err
+	}
+	a.client.SetCredentials(a.UserID, res.AccessToken)
+	a.client.DeviceID = res.DeviceID
+	telemetry.Changed(ctx, a.log, "session.created", telemetry.Event{Agent: a.Agent, Cause: a.UserID.String()})
+	return nil
+}
+
+// register makes the account if it may; one that exists stays as it is.
+func (a *Account) register(ctx context.Context, password string) error {
+	secret, err := a.Credentials.secret(a.UserID)
+	if err != nil || secret == "" {
+		return err
+	}
+	local, _, err := a.UserID.Parse()
+	if err != nil {
+		return fmt.Errorf("user ID %s: %w", a.UserID, err)
+	}
+	err = patiently(ctx, func() error {
+		_, err := (&synapseadmin.Client{Client: a.client}).SharedSecretRegister(ctx, secret, synapseadmin.ReqSharedSecretRegister{
+			Username: local, Password: password, InhibitLogin: true,
+		})
+		return err
+	})
+	switch {
+	case err == nil:
+		telemetry.Changed(ctx, a.log, "account.registered", telemetry.Event{Agent: a.Agent, Cause: a.UserID.String()})
+		return nil
+	case errors.Is(err, mautrix.MUserInUse):
+		return nil
+	case away(err):
+		return fmt.Errorf("register %s: %w", a.UserID, err)
+	}
+	// The account may exist and be good without it; if not, the login says so.
+	a.log.WarnContext(ctx, "account.register.refused", "error", err.Error())
+	return nil
+}

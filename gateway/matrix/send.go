@@ -1,0 +1,230 @@
+package matrix
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"maunium.net/go/mautrix"
+	"maunium.net/go/mautrix/event"
+	"maunium.net/go/mautrix/id"
+
+	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/crashpoint"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// sendTimeout of one request. Beyond it nobody knows whether the message was taken, so it is looked for.
+const sendTimeout = time.Minute
+
+// send empties the account's outbox, one message at a time, until the session ends. It returns an error only when the session is
+// no good any more.
+func (a *Account) send(ctx context.Context) error {
+	fail := backoff{first: a.Timing.Backoff, most: a.Timing.MaxBackoff}
+	for ctx.Err() == nil {
+		changed := a.Store.Changed(store.TopicOutbox(a.Sender))
+		left, err := a.sendAll(ctx)
+		wait := time.Duration(0)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, mautrix.MUnknownToken):
+			return err
+		case err != nil:
+			a.log.WarnContext(ctx, "send.failed", "error", err.Error())
+			wait = fail.next()
+			sleep(ctx, wait)
+			continue
+		case left:
+			wait = a.Timing.Retry // its room is closed to us; perhaps not for ever
+		}
+		fail.ok()
+		var timer <-chan time.Time
+		if wait > 0 {
+			timer = time.After(wait)
+		}
+		select {
+		case <-changed:
+		case <-a.wake:
+		case <-timer:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// sendAll says what can be said. left tells that something waits for its room.
+func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
+	closed := map[string]bool{} // rooms where nothing more is said in this round, to keep the order
+	for {
+		unsent, err := a.Store.Unsent(ctx, a.Sender)
+		if err != nil {
+			return left, err
+		}
+		n := 0
+		for _, o := range unsent {
+			if closed[o.Room] {
+				continue
+			}
+			room := id.RoomID(o.Room)
+			if !a.isReady(room) {
+				err := a.enter(ctx, room)
+				var refused *roomError
+				if err != nil && !errors.As(err, &refused) {
+					return true, err
+				}
+				if err != nil {
+					closed[o.Room], left = true, true
+					continue
+				}
+			}
+			switch err := a.say(ctx, o); {
+			case err == nil:
+				n++
+			case errors.Is(err, mautrix.MForbidden):
+				a.log.WarnContext(ctx, "send.forbidden", "room", o.Room, "id", o.ID, "error", err.Error())
+				a.setReady(room, false)
+				closed[o.Room], left = true, true
+			case refused(err):
+				if err := a.Store.Failed(ctx, o.ID, explain(err)); err != nil {
+					return true, err
+				}
+				telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: o.WorkItem, Cause: o.ID})
+			default:
+				return true, err
+			}
+		}
+		if n == 0 { // nothing new came up by what was said
+			return left, nil
+		}
+	}
+}
+
+// refused tells whether the homeserver will never take this message.
+func refused(err error) bool {
+	var he mautrix.HTTPError
+	return errors.As(err, &he) && !away(err) && !errors.Is(err, mautrix.MUnknownToken) &&
+		(he.IsStatus(http.StatusBadRequest) || he.IsStatus(http.StatusRequestEntityTooLarge))
+}
+
+// say one message. If an earlier attempt may have reached the homeserver, it is looked for first: the homeserver forgets transaction
+// IDs when it restarts, and with a new login.
+func (a *Account) say(ctx context.Context, o store.Outbound) error {
+	room := id.RoomID(o.Room)
+	if o.Sending {
+		found, err := a.find(ctx, o)
+		if err != nil {
+			return err
+		}
+		if found != "" {
+			metrics.Reconciled.Inc()
+			a.log.InfoContext(ctx, "message.reconciled", "id", o.ID, "event_id", found.String())
+			return a.Store.Sent(ctx, o.ID, o.Room, found.String())
+		}
+	} else if err := a.Store.Sending(ctx, o.ID, o.Room); err != nil {
+		return err
+	}
+	body, err := compose(o)
+	if err != nil {
+		return err
+	}
+	crashpoint.Hit("gateway.outbox.before")
+	var res *mautrix.RespSendEvent
+	err = patiently(ctx, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+		defer cancel()
+		res, err = a.client.SendMessageEvent(ctx, room, event.EventMessage, body, mautrix.ReqSendEvent{TransactionID: transaction(o.ID)})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("send %s: %w", o.ID, err)
+	}
+	crashpoint.Hit("gateway.outbox.after")
+	if err := a.Store.Sent(ctx, o.ID, o.Room, res.EventID.String()); err != nil {
+		return err
+	}
+	telemetry.Changed(ctx, a.log, "message.sent", telemetry.Event{Agent: o.Agent, TaskID: o.WorkItem, Cause: o.ID})
+	return nil
+}
+
+// find looks for a message in its room: back to the message that we sent before it, since we send one at a time.
+func (a *Account) find(ctx context.Context, o store.Outbound) (id.EventID, error) {
+	stop, err := a.Store.SentBefore(ctx, a.Sender, o.Room, o.Seq)
+	if err != nil {
+		return "", err
+	}
+	from := ""
+	for range maxPages {
+		var page *mautrix.RespMessages
+		err := patiently(ctx, func() (err error) {
+			page, err = a.client.Messages(ctx, id.RoomID(o.Room), from, "", mautrix.DirectionBackward, nil, pageSize)
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("look for %s in %s: %w", o.ID, o.Room, err)
+		}
+		for _, e := range page.Chunk {
+			if c, ok := read(e); ok && e.Sender == a.UserID && c.ID == o.ID {
+				return e.ID, nil
+			}
+			if e.ID.String() == stop || joins(e, a.UserID) {
+				return "", nil
+			}
+		}
+		if page.End == "" || page.End == from {
+			return "", nil
+		}
+		from = page.End
+	}
+	return "", fmt.Errorf("%s was not found in %d events of %s, and it is not known whether it is there", o.ID, maxPages*pageSize, o.Room)
+}
+
+// transaction ID of an outbound: the same at every attempt.
+func transaction(id string) string {
+	h := sha256.Sum256([]byte(id))
+	return "nisse" + hex.EncodeToString(h[:16])
+}
+
+// compose the content of an outbound: what it says, our ID, and what it relates to.
+func compose(o store.Outbound) (map[string]any, error) {
+	var said map[string]any
+	if err := json.Unmarshal(o.Content, &said); err != nil {
+		return nil, fmt.Errorf("read the content of %s: %w", o.ID, err)
+	}
+	if o.Replaces != "" {
+		edit := map[string]any{
+			"msgtype": said["msgtype"], "m.new_content": said, keyID: o.ID, "m.mentions": map[string]any{},
+			"m.relates_to": map[string]any{"rel_type": event.RelReplace, "event_id": o.Original},
+		}
+		edit["body"], _ = said["body"].(string)
+		if short, ok := said["io.nisse.short"].(string); ok { // what clients that know no edits show
+			edit["body"] = "* " + short
+			delete(said, "io.nisse.short")
+		}
+		return edit, nil
+	}
+	delete(said, "io.nisse.short")
+	said[keyID] = o.ID
+	relates := map[string]any{}
+	if o.Thread != "" {
+		answers := o.Thread
+		if o.ReplyTo != "" {
+			answers = o.ReplyTo
+		}
+		relates["rel_type"], relates["event_id"] = event.RelThread, o.Thread
+		relates["is_falling_back"] = o.ReplyTo == ""
+		relates["m.in_reply_to"] = map[string]any{"event_id": answers}
+	} else if o.ReplyTo != "" {
+		relates["m.in_reply_to"] = map[string]any{"event_id": o.ReplyTo}
+	}
+	if len(relates) > 0 {
+		said["m.relates_to"] = relates
+	}
+	return said, nil
+}
