@@ -3,7 +3,6 @@ module nisse.io/nisse
 go 1.26.0
 
 require (
-	filippo.io/edwards25519 v1.2.0
 	github.com/bmatcuk/doublestar/v4 v4.10.4
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
@@ -27,7 +26,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require github.com/yuin/goldmark v1.8.7 // indirect
+
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
