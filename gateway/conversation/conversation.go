@@ -1,0 +1,296 @@
+// Package conversation keeps one Matrix client running for each Agent and one for the approvals account, follows changes of the
+// Agents, and reports in each Agent's status how its conversation stands. It writes only when something changed.
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"maunium.net/go/mautrix/id"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/intake"
+	"nisse.io/nisse/gateway/matrix"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/sanitize"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// Keeper of the conversations. It is a reconciler of Agents.
+type Keeper struct {
+	// Objects reads from the cache and writes to the API server.
+	Objects     client.Client
+	Store       *store.Store
+	Namespace   string
+	Homeserver  string
+	Approvals   string
+	Credentials matrix.Credentials
+	Log         *slog.Logger
+	Timing      matrix.Timing
+	// Changed is where Agents are named whose conversation changed, for the reconciler to look at.
+	Changed chan event.TypedGenericEvent[*v1alpha1.Agent]
+
+	mu      sync.Mutex
+	ctx     context.Context // of Run; sessions live in it
+	running map[string]*running
+	wg      sync.WaitGroup
+}
+
+// running is the session of one Agent.
+type running struct {
+	key    key
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu    sync.Mutex
+	state matrix.State
+}
+
+// key is what a session depends on; another key means another session.
+type key struct {
+	uid, user, room string
+}
+
+// Run the approvals account, and the sessions that Reconcile asks for, until the context ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	account, err := matrix.New(matrix.Options{
+		Homeserver: k.Homeserver, UserID: id.UserID(k.Approvals), Sender: store.ByApprovals, Approvals: id.UserID(k.Approvals),
+		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing,
+		Report: func(s matrix.State) {
+			k.Log.InfoContext(ctx, "approvals.conversation", "connected", s.Connected, "reason", s.Reason, "message", s.Message)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.ctx, k.running = ctx, map[string]*running{}
+	k.mu.Unlock()
+	var agents v1alpha1.AgentList
+	if err := k.Objects.List(ctx, &agents, client.InNamespace(k.Namespace)); err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	for i := range agents.Items { // those that were reconciled before there was a context to run in
+		k.changed(ctx, agents.Items[i].Name)
+	}
+	account.Run(ctx)
+	k.wg.Wait()
+	return nil
+}
+
+// Reconcile one Agent.
+func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var agents v1alpha1.AgentList
+	if err := k.Objects.List(ctx, &agents, client.InNamespace(k.Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("list agents: %w", err)
+	}
+	var agent *v1alpha1.Agent
+	for i := range agents.Items {
+		if agents.Items[i].Name == req.Name && agents.Items[i].DeletionTimestamp.IsZero() {
+			agent = &agents.Items[i]
+		}
+	}
+	if agent == nil {
+		k.end(req.Name)
+		k.recheck(ctx, agents.Items, req.Name)
+		return ctrl.Result{}, nil
+	}
+	shared := k.shared(agent, agents.Items)
+	if shared != "" {
+		if k.end(agent.Name) {
+			k.recheck(ctx, agents.Items, agent.Name)
+		}
+		return ctrl.Result{}, k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
+	}
+	if state, ok, begun := k.begin(ctx, agent); ok {
+		if begun {
+			k.recheck(ctx, agents.Items, agent.Name)
+		}
+		return ctrl.Result{}, k.report(ctx, agent, state)
+	}
+	return ctrl.Result{}, nil
+}
+
+// shared says with whom an Agent shares its account or room; empty when with nobody.
+func (k *Keeper) shared(agent *v1alpha1.Agent, all []v1alpha1.Agent) string {
+	mine := agent.Spec.Conversation.Matrix
+	if mine.UserID == k.Approvals {
+		return "The account " + mine.UserID + " shows the gates; give the agent an account of its own."
+	}
+	for i := range all {
+		other := &all[i]
+		if other.Name == agent.Name || !other.DeletionTimestamp.IsZero() {
+			continue
+		}
+		theirs := other.Spec.Conversation.Matrix
+		switch {
+		case theirs.UserID == mine.UserID:
+			return fmt.Sprintf("Agent %s has the same account %s; each agent needs its own.", other.Name, mine.UserID)
+		case theirs.Room == mine.Room, k.roomOf(agent) != "" && k.roomOf(agent) == k.roomOf(other):
+			return fmt.Sprintf("Agent %s has the same room %s; each agent needs its own.", other.Name, mine.Room)
+		}
+	}
+	return ""
+}
+
+// roomOf is the room that an Agent's address led to last, as its own session or an earlier one reported it.
+func (k *Keeper) roomOf(a *v1alpha1.Agent) string {
+	room, err := k.Store.Room(k.context(), a.Name, a.Spec.Conversation.Matrix.Room)
+	if err != nil {
+		return ""
+	}
+	return room
+}
+
+func (k *Keeper) context() context.Context {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx == nil {
+		return context.Background()
+	}
+	return k.ctx
+}
+
+// begin the session of an Agent, or another one if it depends on other things now. ok is false before Run.
+func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix.State, ok, begun bool) {
+	want := key{string(agent.UID), agent.Spec.Conversation.Matrix.UserID, agent.Spec.Conversation.Matrix.Room}
+	k.mu.Lock()
+	if k.ctx == nil || k.ctx.Err() != nil {
+		k.mu.Unlock()
+		return matrix.State{}, false, false
+	}
+	have := k.running[agent.Name]
+	k.mu.Unlock()
+	if have != nil && have.key == want {
+		return have.get(), true, false
+	}
+	k.end(agent.Name)
+	r := &running{key: want, done: make(chan struct{})}
+	account, err := matrix.New(matrix.Options{
+		Homeserver: k.Homeserver, UserID: id.UserID(want.user), Sender: store.ByAgent(agent.Name), Agent: agent.Name, Wanted: want.room,
+		Approvals: id.UserID(k.Approvals), Store: k.Store, Credentials: k.Credentials, Log: k.Log.With("agent", agent.Name), Timing: k.Timing,
+		Desk: intake.Desk{Objects: k.Objects, Namespace: k.Namespace, Agent: agent.Name, Account: want.user, Approvals: k.Approvals},
+		Report: func(s matrix.State) {
+			r.set(s)
+			k.changed(k.context(), agent.Name)
+		},
+	})
+	if err != nil {
+		return matrix.State{Reason: matrix.HomeserverUnreachable, Message: err.Error()}, true, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var runCtx context.Context
+	runCtx, r.cancel = context.WithCancel(k.ctx)
+	k.running[agent.Name] = r
+	k.wg.Go(func() {
+		defer close(r.done)
+		account.Run(runCtx)
+	})
+	k.Log.InfoContext(ctx, "conversation.begun", "agent", agent.Name, "account", want.user, "room", want.room)
+	return r.get(), true, true
+}
+
+// end the session of an Agent and wait for it; false when there was none.
+func (k *Keeper) end(agent string) bool {
+	k.mu.Lock()
+	r := k.running[agent]
+	delete(k.running, agent)
+	k.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.cancel()
+	<-r.done
+	return true
+}
+
+// recheck the others: whom they share something with may have changed.
+func (k *Keeper) recheck(ctx context.Context, all []v1alpha1.Agent, but string) {
+	for i := range all {
+		if all[i].Name != but {
+			k.changed(ctx, all[i].Name)
+		}
+	}
+}
+
+func (k *Keeper) changed(ctx context.Context, agent string) {
+	go func() { // never hold up a session for a reconciler that is busy
+		select {
+		case k.Changed <- event.TypedGenericEvent[*v1alpha1.Agent]{Object: &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: agent}}}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// report a state in the Agent's status, if it says anything new.
+func (k *Keeper) report(ctx context.Context, agent *v1alpha1.Agent, s matrix.State) error {
+	if s.Reason == "" {
+		return nil // not known yet
+	}
+	next := v1alpha1.ConversationStatus{
+		Connected: s.Connected, Reason: s.Reason, Message: sanitize.Cap(s.Message, 1000), RoomID: s.RoomID, ObservedGeneration: agent.Generation,
+	}
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	next.Since = &now
+	if had := agent.Status.Conversation; had != nil {
+		if had.Connected == next.Connected && had.Reason == next.Reason && had.Since != nil {
+			next.Since = had.Since
+		}
+		if same(*had, next) {
+			return nil
+		}
+	}
+	// Whole, nulls included: what is not said any more must go.
+	b, err := json.Marshal(map[string]any{"status": map[string]any{"conversation": map[string]any{
+		"connected": next.Connected, "reason": next.Reason, "message": orNull(next.Message), "roomID": orNull(next.RoomID),
+		"since": next.Since, "observedGeneration": next.ObservedGeneration,
+	}}})
+	if err != nil {
+		return fmt.Errorf("make the patch: %w", err)
+	}
+	o := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
+	if err := k.Objects.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, b)); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("report the conversation of %s: %w", agent.Name, err)
+	}
+	telemetry.Changed(ctx, k.Log, "conversation.changed", telemetry.Event{Agent: agent.Name, Cause: next.Reason},
+		slog.Bool("connected", next.Connected), slog.String("message", next.Message))
+	return nil
+}
+
+func same(a, b v1alpha1.ConversationStatus) bool {
+	return a.Connected == b.Connected && a.Reason == b.Reason && a.Message == b.Message && a.RoomID == b.RoomID &&
+		a.ObservedGeneration == b.ObservedGeneration && a.Since.Equal(b.Since)
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func (r *running) get() matrix.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+func (r *running) set(s matrix.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = s
+}

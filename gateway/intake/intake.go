@@ -1,0 +1,196 @@
+// Package intake is the desk at which an agent's room is heard: it looks up what is known, lets package routing decide, and writes
+// the message with its route into the inbox, in the transaction that moves the sync token.
+package intake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/gates"
+	"nisse.io/nisse/gateway/matrix"
+	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/gateway/routing"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/names"
+)
+
+// maxGates that are looked at, the newest. More than one open at a time is rare, and older ones are history.
+const maxGates = 100
+
+// Desk of one agent.
+type Desk struct {
+	// Objects as the cache knows them. A desk never waits for the API server: what people say is kept whether it answers or not.
+	Objects   client.Reader
+	Namespace string
+	Agent     string
+	// Account that reads, and the one that shows gates.
+	Account   string
+	Approvals string
+}
+
+// Take a message in.
+func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
+	view, err := d.view(ctx, tx, m.Event)
+	if err != nil {
+		return err
+	}
+	route := routing.For(m.Event, view)
+	if route.Kind == routing.Open {
+		route.WorkItem = names.WorkItem(m.Event.At, m.Event.Room, m.Event.ID)
+		root := m.Event.Thread
+		if root == "" {
+			root = m.Event.ID
+		}
+		if err := tx.AddThread(store.Thread{WorkItem: route.WorkItem, Agent: d.Agent, Room: m.Event.Room, Root: root}); err != nil {
+			return err
+		}
+	}
+	added, err := tx.AddInbound(store.Inbound{
+		EventID: m.Event.ID, Account: d.Account, Agent: d.Agent, Room: m.Event.Room, Sender: m.Event.Sender, At: m.Event.At,
+		Thread: m.Event.Thread, Raw: m.Raw, Route: route,
+	})
+	if added {
+		metrics.Routed.WithLabelValues(string(route.Kind)).Inc()
+	}
+	return err
+}
+
+func (d Desk) view(ctx context.Context, tx *store.Tx, e routing.Event) (routing.View, error) {
+	v := routing.View{Agent: d.Agent, UserID: d.Account, ApprovalsUser: d.Approvals, May: map[string]routing.Rights{}}
+	var agent v1alpha1.Agent
+	switch err := d.Objects.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Agent}, &agent); {
+	case apierrors.IsNotFound(err):
+		return v, nil // nobody may do anything with an agent that is gone
+	case err != nil:
+		return v, fmt.Errorf("read agent %s: %w", d.Agent, err)
+	}
+	for _, p := range agent.Spec.People {
+		v.May[p.Name] = routing.Rights{Instruct: slices.Contains(p.May, v1alpha1.RightInstruct), Approve: slices.Contains(p.May, v1alpha1.RightApprove)}
+	}
+	var people v1alpha1.PersonList
+	if err := d.Objects.List(ctx, &people, client.InNamespace(d.Namespace)); err != nil {
+		return v, fmt.Errorf("list people: %w", err)
+	}
+	for i := range people.Items {
+		if id := people.Items[i].Spec.Identities.Matrix; id != "" {
+			v.People = append(v.People, routing.Person{Name: people.Items[i].Name, Matrix: id})
+		}
+	}
+	var err error
+	if v.Active, err = d.active(ctx, agent.Status.ActiveWorkItem); err != nil {
+		return v, err
+	}
+	if v.Thread, err = d.thread(ctx, tx, e); err != nil {
+		return v, err
+	}
+	v.Gates, err = d.gates(ctx, tx)
+	return v, err
+}
+
+// active is the item the agent works on; before the manager has chosen one, the oldest that is not over.
+func (d Desk) active(ctx context.Context, name string) (*routing.Item, error) {
+	if name != "" {
+		item, _, err := d.item(ctx, name)
+		return item, err
+	}
+	var all v1alpha1.WorkItemList
+	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
+		return nil, fmt.Errorf("list work items: %w", err)
+	}
+	var oldest *v1alpha1.WorkItem
+	for i := range all.Items {
+		w := &all.Items[i]
+		if w.Spec.Agent == d.Agent && !over(w) && (oldest == nil || w.CreationTimestamp.Before(&oldest.CreationTimestamp)) {
+			oldest = w
+		}
+	}
+	if oldest == nil {
+		return nil, nil
+	}
+	return asItem(oldest), nil
+}
+
+// thread is the item that the message belongs to by where it was said. One that is about to be made counts as there; one that was
+// made and is gone is over.
+func (d Desk) thread(ctx context.Context, tx *store.Tx, e routing.Event) (*routing.Item, error) {
+	for _, event := range []string{e.Thread, e.ReplyTo} {
+		name, err := tx.ItemOf(d.Agent, event)
+		if err != nil {
+			return nil, err
+		}
+		if name == "" {
+			continue
+		}
+		item, found, err := d.item(ctx, name)
+		if err != nil || found {
+			return item, err
+		}
+		opening, err := tx.Opening(name)
+		return &routing.Item{Name: name, Title: name, Over: !opening}, err
+	}
+	return nil, nil
+}
+
+func (d Desk) item(ctx context.Context, name string) (*routing.Item, bool, error) {
+	var w v1alpha1.WorkItem
+	switch err := d.Objects.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, &w); {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read work item %s: %w", name, err)
+	}
+	return asItem(&w), true, nil
+}
+
+func asItem(w *v1alpha1.WorkItem) *routing.Item {
+	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput}
+	if !item.Over && w.Asking() {
+		item.Question = w.Status.Runtime.Question.ID
+	}
+	return item
+}
+
+// over: ended, asked to end, or finished by the agent. Words would not be read any more.
+func over(w *v1alpha1.WorkItem) bool {
+	return w.Over() || (w.Status.Runtime != nil && w.Status.Runtime.Finished != nil)
+}
+
+func (d Desk) gates(ctx context.Context, tx *store.Tx) ([]routing.Gate, error) {
+	var all v1alpha1.GateList
+	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
+		return nil, fmt.Errorf("list gates: %w", err)
+	}
+	mine := slices.DeleteFunc(all.Items, func(g v1alpha1.Gate) bool { return g.Spec.Agent != d.Agent })
+	slices.SortFunc(mine, func(x, y v1alpha1.Gate) int {
+		if c := y.CreationTimestamp.Compare(x.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return int(y.Spec.Revision) - int(x.Spec.Revision)
+	})
+	if len(mine) > maxGates {
+		mine = mine[:maxGates]
+	}
+	out := make([]routing.Gate, len(mine))
+	for i := range mine {
+		g := &mine[i]
+		shown, err := tx.Shown(gates.Parts(g))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = routing.Gate{
+			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: routing.GateKind(g.Spec.Kind), Revision: g.Spec.Revision,
+			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown,
+			Code: approval.Code(g.Spec.Digest, string(g.UID)),
+		}
+		if !g.Open() {
+			out[i].Ended = gates.Ended(g)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,80 @@
+// Package items sees to it that every work item has a thread in its agent's room: the message it began with, or for an item made
+// by hand a message that says so.
+package items
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/render"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// maxRequest is how much of a request made by hand is shown in the room, in runes.
+const maxRequest = 2000
+
+// Thread of an item; it is begun if there is none.
+func Thread(tx *store.Tx, w *v1alpha1.WorkItem) (store.Thread, error) {
+	t, ok, err := tx.Thread(w.Name)
+	if err != nil || ok {
+		return t, err
+	}
+	t = store.Thread{WorkItem: w.Name, Agent: w.Spec.Agent}
+	if m := w.Spec.Source.Matrix; m != nil {
+		// The link was lost with an earlier store; the object still names the message.
+		t.Room, t.Root = m.Room, m.EventID
+	} else {
+		t.RootOf = "root/" + w.Name
+		if err := tx.Send(store.Outbound{
+			ID: t.RootOf, Sender: store.ByAgent(w.Spec.Agent), Agent: w.Spec.Agent, WorkItem: w.Name, Content: begun(w).JSON(),
+		}); err != nil {
+			return t, err
+		}
+	}
+	return t, tx.AddThread(t)
+}
+
+func begun(w *v1alpha1.WorkItem) render.Content {
+	s := fmt.Sprintf("New item %s, made in Kubernetes: %s", w.Name, sanitize.Line(w.Spec.Title, 200))
+	if request := sanitize.Line(w.Spec.Request, maxRequest); request != "" && request != w.Spec.Title {
+		s += "\n" + request
+	}
+	return render.Notice(s)
+}
+
+// In is an outbound about an item, in its thread.
+func In(t store.Thread, o store.Outbound) store.Outbound {
+	o.Agent, o.WorkItem, o.Room = t.Agent, t.WorkItem, t.Room
+	if t.Root != "" {
+		o.Thread = t.Root
+	} else {
+		o.ThreadOf = t.RootOf
+	}
+	return o
+}
+
+// Reconciler begins the threads of items that were made by hand.
+type Reconciler struct {
+	Objects client.Reader
+	Store   *store.Store
+}
+
+// Reconcile one item.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var w v1alpha1.WorkItem
+	if err := r.Objects.Get(ctx, req.NamespacedName, &w); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if w.Spec.Source.Kind != v1alpha1.SourceKubernetes || w.Over() {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, r.Store.Update(ctx, func(tx *store.Tx) error {
+		_, err := Thread(tx, &w)
+		return err
+	})
+}

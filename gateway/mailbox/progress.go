@@ -1,0 +1,105 @@
+package mailbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"nisse.io/nisse/gateway/items"
+	"nisse.io/nisse/gateway/render"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+const (
+	// Every is how often one progress message is edited at most.
+	Every = 15 * time.Second
+	// maxLines of a progress message, the newest; maxLine in runes.
+	maxLines = 30
+	maxLine  = 300
+	earlier  = "• … earlier steps are not shown"
+)
+
+// merge a line into the text of a progress message.
+func merge(old, news string) string {
+	var lines []string
+	if old != "" {
+		lines = strings.Split(old, "\n")
+	}
+	lines = append(lines, "• "+sanitize.Line(news, maxLine))
+	if len(lines) > maxLines {
+		lines = append([]string{earlier}, lines[len(lines)-maxLines+1:]...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Progress shows, for each item, what its agent does, in one message that is edited.
+type Progress struct {
+	Store *store.Store
+	Log   *slog.Logger
+	// Every is how often a message is edited at most.
+	Every time.Duration
+}
+
+// Run until the context ends.
+func (p *Progress) Run(ctx context.Context) error {
+	for {
+		changed := p.Store.Changed(store.TopicProgress)
+		due, err := p.show(ctx)
+		if err != nil {
+			p.Log.WarnContext(ctx, "progress.waits", "error", err.Error())
+			due = time.Second
+		}
+		var timer <-chan time.Time
+		if due > 0 {
+			timer = time.After(due)
+		}
+		select {
+		case <-changed:
+		case <-timer:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// show what may be shown now, and tell when more may be; 0 when there is nothing more.
+func (p *Progress) show(ctx context.Context) (time.Duration, error) {
+	stale, err := p.Store.Stale(ctx)
+	if err != nil {
+		return 0, err
+	}
+	next := time.Duration(0)
+	for _, s := range stale {
+		if left := time.Until(s.ShownAt.Add(p.Every)); s.Shown > 0 && left > 0 {
+			if next == 0 || left < next {
+				next = left
+			}
+			continue
+		}
+		if err := p.Store.Update(ctx, func(tx *store.Tx) error { return post(tx, s) }); err != nil {
+			return 0, err
+		}
+	}
+	return next, nil
+}
+
+func post(tx *store.Tx, s store.Progress) error {
+	t, ok, err := tx.Thread(s.WorkItem)
+	if err != nil {
+		return err
+	}
+	if ok { // the door saw to it before it took the first line
+		o := store.Outbound{ID: "progress/" + s.WorkItem, Sender: store.ByAgent(s.Agent), Content: render.Progress(s.Text).JSON()}
+		if s.Shown > 0 {
+			o.Replaces = o.ID
+			o.ID += fmt.Sprintf("/%d", s.Version)
+		}
+		if err := tx.Send(items.In(t, o)); err != nil {
+			return err
+		}
+	}
+	return tx.ProgressShown(s.WorkItem, s.Version, time.Now())
+}

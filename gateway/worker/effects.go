@@ -1,0 +1,206 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/items"
+	"nisse.io/nisse/gateway/render"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/crashpoint"
+	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/sanitize"
+)
+
+// open makes the work item that the words begin.
+func (w *Worker) open(ctx context.Context, m store.Inbound) error {
+	item := &v1alpha1.WorkItem{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Namespace, Name: m.Route.WorkItem, Labels: map[string]string{v1alpha1.LabelAgent: m.Agent},
+		},
+		Spec: v1alpha1.WorkItemSpec{
+			Agent: m.Agent, Title: m.Route.Title,
+			Source: v1alpha1.Source{Kind: v1alpha1.SourceMatrix, Matrix: &v1alpha1.MatrixEvent{Room: m.Room, EventID: m.EventID, Sender: m.Sender}},
+		},
+	}
+	crashpoint.Hit("gateway.workitem.before")
+	err := w.Objects.Create(ctx, item)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make work item %s: %w", item.Name, err)
+	}
+	crashpoint.Hit("gateway.workitem.after")
+	w.await(ctx, item)
+	notice, err := w.ahead(ctx, item)
+	if err != nil {
+		return err
+	}
+	return w.finish(ctx, m, "", func(tx *store.Tx) error {
+		if err := tx.AddLetter(letter(m)); err != nil || notice == "" {
+			return err
+		}
+		t, err := items.Thread(tx, item)
+		if err != nil {
+			return err
+		}
+		return tx.Send(items.In(t, store.Outbound{ID: "queued/" + m.EventID, Sender: store.ByAgent(m.Agent), Content: render.Notice(notice).JSON()}))
+	})
+}
+
+// await the item in the cache, so that what is said in its thread next finds it. It is no matter if that takes too long.
+func (w *Worker) await(ctx context.Context, item *v1alpha1.WorkItem) {
+	var seen v1alpha1.WorkItem
+	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 5*time.Second, true, func(ctx context.Context) (bool, error) {
+		return w.Objects.Get(ctx, client.ObjectKeyFromObject(item), &seen) == nil, nil
+	})
+}
+
+// ahead says what a new item waits for; nothing when it is the only one.
+func (w *Worker) ahead(ctx context.Context, item *v1alpha1.WorkItem) (string, error) {
+	var agent v1alpha1.Agent
+	if err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: item.Spec.Agent}, &agent); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	others, err := w.others(ctx, item.Spec.Agent, item.Name)
+	if err != nil {
+		return "", err
+	}
+	suspended := ""
+	if agent.Spec.Suspend {
+		suspended = " " + agent.Name + " is suspended; nothing is begun until that ends."
+	}
+	switch active := agent.Status.ActiveWorkItem; {
+	case active == item.Name:
+		return "", nil
+	case len(others) == 0 && suspended != "":
+		return "Noted." + suspended, nil
+	case len(others) == 0:
+		return "", nil
+	default:
+		first := others[0]
+		for i := range others {
+			if others[i].Name == active {
+				first = others[i]
+			}
+		}
+		behind := sanitize.Quote(first.Spec.Title) + " (" + first.Name + ")"
+		if n := len(others); n > 1 {
+			behind += fmt.Sprintf(" and %d more", n-1)
+		}
+		return "Queued behind " + behind + "; I begin when that is over." + suspended, nil
+	}
+}
+
+// others are the agent's items that are not over, oldest first, without one.
+func (w *Worker) others(ctx context.Context, agent, without string) ([]v1alpha1.WorkItem, error) {
+	var all v1alpha1.WorkItemList
+	if err := w.Live.List(ctx, &all, client.InNamespace(w.Namespace)); err != nil {
+		return nil, fmt.Errorf("list work items: %w", err)
+	}
+	mine := slices.DeleteFunc(all.Items, func(i v1alpha1.WorkItem) bool { return i.Spec.Agent != agent || i.Name == without || i.Over() })
+	slices.SortFunc(mine, func(x, y v1alpha1.WorkItem) int {
+		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return compare(x.Name, y.Name)
+	})
+	return mine, nil
+}
+
+// words reach the item's agent; if a question was open, they answer it.
+func (w *Worker) words(ctx context.Context, m store.Inbound) error {
+	if m.Route.Question != "" {
+		err := w.patch(ctx, m.Route.WorkItem, true, map[string]any{"status": map[string]any{"conversation": map[string]any{"answeredQuestion": m.Route.Question}}})
+		if err != nil && !apierrors.IsNotFound(err) { // an item that is gone asks nothing
+			return fmt.Errorf("answer the question of %s: %w", m.Route.WorkItem, err)
+		}
+	}
+	return w.finish(ctx, m, "", func(tx *store.Tx) error { return tx.AddLetter(letter(m)) })
+}
+
+// decide makes the Approval. The manager judges it: whether the gate is still open, who may, and what the evidence is worth.
+func (w *Worker) decide(ctx context.Context, m store.Inbound) error {
+	r := m.Route
+	decision := v1alpha1.DecisionReject
+	if r.Approve {
+		decision = v1alpha1.DecisionApprove
+	}
+	a := &v1alpha1.Approval{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Namespace, Name: names.Approval(m.Room, m.EventID),
+			Labels: map[string]string{v1alpha1.LabelAgent: m.Agent, v1alpha1.LabelWorkItem: r.WorkItem},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "Gate", Name: r.Gate, UID: types.UID(r.GateUID),
+			}},
+		},
+		Spec: v1alpha1.ApprovalSpec{
+			Gate: v1alpha1.GateRef{Name: r.Gate, UID: r.GateUID}, Digest: r.Digest, Decision: decision, Answer: v1alpha1.HaltAnswer(r.Answer), Text: r.Text,
+			Approver: "matrix:" + m.Sender,
+			Channel: v1alpha1.Channel{
+				Kind: v1alpha1.ChannelMatrix, Evidence: v1alpha1.Evidence(r.Evidence),
+				Matrix: &v1alpha1.MatrixEvent{Room: m.Room, EventID: m.EventID, Sender: m.Sender},
+			},
+		},
+	}
+	crashpoint.Hit("gateway.approval.before")
+	err := w.Objects.Create(ctx, a)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make approval %s: %w", a.Name, err)
+	}
+	crashpoint.Hit("gateway.approval.after")
+	return w.finish(ctx, m, "", func(*store.Tx) error { return nil })
+}
+
+// stop asks that nothing more runs for the item.
+func (w *Worker) stop(ctx context.Context, m store.Inbound) error {
+	var item v1alpha1.WorkItem
+	err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: m.Route.WorkItem}, &item)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &refusal{reason: "NotFound", text: "It is over; nothing runs for it any more."}
+	case err != nil:
+		return fmt.Errorf("read work item %s: %w", m.Route.WorkItem, err)
+	case item.Over():
+		return &refusal{reason: "Over", text: sanitize.Quote(item.Spec.Title) + " is over; nothing runs for it any more."}
+	}
+	id := "stop-" + canonical.Hex([]byte("nisse.io/stop/v1\x00" + m.Room + "\x00" + m.EventID))[:32]
+	if item.Stopped() && item.Spec.Stop.ID != id {
+		return &refusal{reason: "Stopped", text: "It is stopped already: answer `continue`, `replan` or `abandon`."}
+	}
+	if err := w.patch(ctx, item.Name, false, map[string]any{"spec": map[string]any{"stop": map[string]any{"id": id, "by": m.Route.Person}}}); err != nil {
+		return fmt.Errorf("stop %s: %w", item.Name, err)
+	}
+	return w.finish(ctx, m, "", func(*store.Tx) error { return nil })
+}
+
+func (w *Worker) patch(ctx context.Context, item string, status bool, change any) error {
+	b, err := json.Marshal(change)
+	if err != nil {
+		return fmt.Errorf("make the patch: %w", err)
+	}
+	o := &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: item}}
+	if status {
+		return w.Objects.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, b))
+	}
+	return w.Objects.Patch(ctx, o, client.RawPatch(types.MergePatchType, b))
+}
+
+func compare(x, y string) int {
+	if x < y {
+		return -1
+	}
+	if x > y {
+		return 1
+	}
+	return 0
+}
