@@ -21,6 +21,10 @@ import (
 // callTimeout after which a call is asked for again. A broker that still runs it knows the ID and waits for the one that runs.
 const callTimeout = 10 * time.Minute
 
+// ErrInternal is wrapped when the broker answers that something went wrong inside it. Whether the call ran is open, as it is with
+// every other error.
+var ErrInternal = errors.New("the broker failed inside")
+
 // Tool that the broker offers.
 type Tool struct {
 	Name        string
@@ -125,7 +129,12 @@ func (t *Tools) Call(ctx context.Context, workItem, id, tool string, args json.R
 		if r, ok := answered(err); ok {
 			return r, nil
 		}
-		t.drop(s)
+		var e *jsonrpc.Error
+		if errors.As(err, &e) && e.Code == jsonrpc.CodeInternalError {
+			err = fmt.Errorf("%w: %w", ErrInternal, err)
+		} else {
+			t.drop(s)
+		}
 		return Result{}, fmt.Errorf("call %s: %w", tool, err)
 	}
 	return read(res), nil

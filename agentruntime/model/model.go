@@ -60,6 +60,8 @@ type Answer struct {
 	Calls []Call
 	// Problem for which the answer cannot be used, in words for the model.
 	Problem string
+	// Garbled: the problem is with what came over the wire, and asking the same again may help.
+	Garbled bool
 }
 
 // Model answers requests.

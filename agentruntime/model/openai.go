@@ -120,7 +120,7 @@ func (o *OpenAI) Ask(ctx context.Context, r Request) (Answer, error) {
 		return o.failed(err)
 	}
 	if len(res.Choices) == 0 {
-		return Answer{Model: o.cfg.Model, Problem: "your answer held no choice"}, nil
+		return Answer{Model: o.cfg.Model, Problem: "your answer held no choice", Garbled: true}, nil
 	}
 	return o.answer(res.Choices[0], res.Model), nil
 }
@@ -192,10 +192,21 @@ func assistant(m Message) openai.ChatCompletionMessageParamUnion {
 			args = "{}" // chat templates parse what they are given, and fail on what the model wrote
 		}
 		a.ToolCalls = append(a.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-			ID: c.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: c.Tool, Arguments: args},
+			ID: c.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: toolName(c.Tool), Arguments: args},
 		}})
 	}
 	return openai.ChatCompletionMessageParamUnion{OfAssistant: &a}
+}
+
+var odd = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// toolName as servers take it: a name that a model made up stands in the log, and must not make every later request fail.
+func toolName(s string) string {
+	s = odd.ReplaceAllString(s, "_")
+	if s == "" {
+		return "unnamed"
+	}
+	return s[:min(len(s), 64)]
 }
 
 func object(s string) bool {
@@ -215,7 +226,7 @@ func (o *OpenAI) failed(err error) (Answer, error) {
 	case errors.Is(err, errTooMuch):
 		return Answer{Model: o.cfg.Model, Problem: "your answer was far too long"}, nil
 	case errors.As(err, &syntax), strings.Contains(err.Error(), "error parsing response json"), strings.Contains(err.Error(), "expected destination type"):
-		return Answer{Model: o.cfg.Model, Problem: "your answer did not arrive in a form that can be read"}, nil
+		return Answer{Model: o.cfg.Model, Problem: "your answer did not arrive in a form that can be read", Garbled: true}, nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return Answer{}, &Error{Kind: Passing, Err: fmt.Errorf("the model did not answer within %s", o.timeout)}
 	}

@@ -62,7 +62,7 @@ func TestTheRequestOnTheWire(t *testing.T) {
 	_, err := m.Ask(t.Context(), model.Request{
 		Messages: []model.Message{
 			{Role: model.System, Text: "rules"}, {Role: model.User, Text: "hi"},
-			{Role: model.Assistant, Calls: []model.Call{{ID: "call_1", Tool: "fs_read", Args: `{"path":`}}},
+			{Role: model.Assistant, Calls: []model.Call{{ID: "call_1", Tool: "fs.read", Args: `{"path":`}}},
 			{Role: model.Tool, CallID: "call_1", Text: "no"},
 		},
 		Tools: []model.Offer{{Name: "fs_read", Description: "reads", Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}}}`)}},
@@ -118,9 +118,9 @@ func TestWhatAnAnswerBecomes(t *testing.T) {
 			model.Answer{Model: "m-1", Calls: []model.Call{{ID: "a", Tool: "x", Args: "{}"}, {ID: "a", Tool: "y", Args: "{"}}}},
 		"empty":       {reply(`{"content":""}`), model.Answer{Model: "m-1"}},
 		"cut short":   {plain(`{"model":"m-1","choices":[{"finish_reason":"length","message":{"content":"Hel"}}]}`), model.Answer{Text: "Hel", Model: "m-1", Problem: "your answer was cut at the limit of its length; answer more briefly"}},
-		"no choices":  {plain(`{"model":"m-1","choices":[]}`), model.Answer{Model: "m", Problem: "your answer held no choice"}},
-		"no JSON":     {plain(`<html>`), model.Answer{Model: "m", Problem: "your answer did not arrive in a form that can be read"}},
-		"not as JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome") }, model.Answer{Model: "m", Problem: "your answer did not arrive in a form that can be read"}},
+		"no choices":  {plain(`{"model":"m-1","choices":[]}`), model.Answer{Model: "m", Problem: "your answer held no choice", Garbled: true}},
+		"no JSON":     {plain(`<html>`), model.Answer{Model: "m", Problem: "your answer did not arrive in a form that can be read", Garbled: true}},
+		"not as JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome") }, model.Answer{Model: "m", Problem: "your answer did not arrive in a form that can be read", Garbled: true}},
 		"far too long": {func(w http.ResponseWriter, r *http.Request) {
 			reply(`{"content":"`+strings.Repeat("x", 9<<20)+`"}`)(w, r)
 		}, model.Answer{Model: "m", Problem: "your answer was far too long"}},
@@ -249,12 +249,12 @@ func TestAgainstTheScriptedModel(t *testing.T) {
 			Tools:    []model.Offer{{Name: "fs_list", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "finish", Schema: json.RawMessage(`{"type":"object"}`)}},
 		}, func(time.Duration, *model.Error) {})
 	}
-	for _, fault := range []string{"rate limit", "unavailable", "cut connection"} {
+	for _, fault := range []string{"rate limit", "unavailable", "cut connection", "malformed body"} {
 		if a, err := ask("fault: " + fault); err != nil || len(a.Calls) != 1 {
 			t.Errorf("%s: %+v, %v", fault, a, err)
 		}
 	}
-	for _, fault := range []string{"malformed body", "no choices", "length"} {
+	for _, fault := range []string{"no choices", "length"} {
 		if a, err := ask("fault: " + fault); err != nil || a.Problem == "" {
 			t.Errorf("%s: %+v, %v; want a problem", fault, a, err)
 		}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"nisse.io/nisse/agentruntime/backoff"
@@ -13,6 +14,9 @@ type Patience struct {
 	First, Limit, Slow time.Duration
 }
 
+// maxGarbled answers of one request before the model is told of it.
+const maxGarbled = 2
+
 // Usual patience.
 var Usual = Patience{First: time.Second, Limit: time.Minute, Slow: time.Minute}
 
@@ -20,8 +24,12 @@ var Usual = Patience{First: time.Second, Limit: time.Minute, Slow: time.Minute}
 func (p Patience) Ask(ctx context.Context, m Model, r Request, waiting func(since time.Duration, e *Error)) (Answer, error) {
 	begun := time.Now()
 	b := backoff.New(p.First, p.Limit)
-	for {
+	for garbled := 0; ; {
 		a, err := m.Ask(ctx, r)
+		if err == nil && a.Garbled && garbled < maxGarbled {
+			garbled++
+			err = &Error{Kind: Passing, Err: errors.New("what the model's server sends cannot be read")}
+		}
 		if err == nil {
 			return a, nil
 		}

@@ -61,6 +61,9 @@ func (it *Item) words(seq int64, w event.Words) {
 		it.Turn = Turn{}
 		return
 	}
+	if w.Topic == event.TopicPlan {
+		it.decided = w.Plan
+	}
 	if !wakes(w) {
 		return
 	}
@@ -70,7 +73,7 @@ func (it *Item) words(seq int64, w event.Words) {
 		w.Origin == event.Person && it.Waiting == Question:
 		it.Waiting = Nothing
 	}
-	it.Wake = seq
+	it.Wake, it.ByPerson = seq, w.Origin == event.Person
 	it.Said = ""
 	// A person has had a say, so the counters begin anew.
 	it.Turn = Turn{Open: true}
@@ -127,6 +130,13 @@ func (it *Item) over(why string) {
 	it.Turn = Turn{Open: it.Wake > it.Answered}
 }
 
+// wait for something outside, unless the answer was quicker than the news that one is waited for.
+func (it *Item) wait(w Waiting) {
+	if it.Wake <= it.Answered {
+		it.Waiting = w
+	}
+}
+
 func (it *Item) cancel(why string) {
 	for i := range it.Open {
 		if it.Open[i].Cancelled == "" && !it.Open[i].behalf() {
@@ -151,7 +161,7 @@ func (it *Item) result(r event.Result) {
 	}
 	if c.behalf() {
 		if r.Status != doors.Refused && r.Status != doors.Failed {
-			it.Waiting = Question
+			it.wait(Question)
 		}
 		it.over("the turn has ended")
 		return
@@ -160,20 +170,22 @@ func (it *Item) result(r event.Result) {
 	switch {
 	case r.Malformed:
 	case r.Status == doors.Halted:
-		it.Waiting = Release
+		it.wait(Release)
 		it.over("nothing runs until a person has answered the halt")
 	case r.Status == doors.Refused || r.Status == doors.Failed || r.Status == doors.Unknown:
 	case c.Tool == SubmitPlan:
-		it.Waiting = Decision
+		if r.Gate == "" || r.Gate != it.decided { // a quick decision may come before the result
+			it.Waiting = Decision
+		}
 		it.over("the turn ended with the plan")
 	case c.Tool == AskHuman:
-		it.Waiting = Question
+		it.wait(Question)
 		it.over("the turn ended with the question")
 	case c.Tool == Finish:
 		it.Finished = true
 		it.over("the work is finished")
 	case r.Status == doors.Pending:
-		it.Waiting = Gate
+		it.wait(Gate)
 		it.over("an earlier call waits for a person")
 	}
 }

@@ -54,7 +54,7 @@ func (it *Item) Replied(ask AskModel, r Reply, check func(tool, args string) err
 	if t.Text == "" && t.Calls == 0 && t.Problem == "" {
 		t.Problem = "your answer was empty"
 	}
-	if t.Calls == 0 && t.Text != "" {
+	if t.Calls == 0 && t.Text != "" && t.Problem == "" {
 		t.Then = it.then(ask, env)
 	}
 	b := Batch{Events: []event.New{{WorkItem: it.Name, Type: event.AssistantText, Source: "ask/" + ask.ID, Payload: t}}}
@@ -114,7 +114,7 @@ func (it *Item) then(ask AskModel, env Env) string {
 
 // aloud is what of an answer is said in the room at once.
 func (it *Item) aloud(ask AskModel, t event.Text, wanted []Wanted) []event.Outgoing {
-	if t.Text == "" || t.Then == event.ThenAsk || t.Text == it.Said {
+	if t.Text == "" || t.Problem != "" || t.Then == event.ThenAsk || t.Text == it.Said {
 		return nil
 	}
 	kind, text := doors.Say, t.Text

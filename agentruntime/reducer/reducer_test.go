@@ -441,6 +441,32 @@ func TestWordsThatComeMeanwhile(t *testing.T) {
 			t.Errorf("said %q", w.said())
 		}
 	})
+	t.Run("a decision before the result of the plan", func(t *testing.T) {
+		w := newWorld(t)
+		w.person("do it")
+		w.ask(Reply{Wanted: []Wanted{want(SubmitPlan, `{}`)}})
+		w.append(Batch{Events: []event.New{{WorkItem: "wi-1", Type: event.UserMessage, Source: "plan/1",
+			Payload: event.Words{Text: "approved", Origin: event.Platform, Topic: event.TopicPlan, Plan: pending.Gate, State: "Approved"}}}})
+		w.env.Begun[w.it().Open[0].ID] = true
+		w.call(SubmitPlan, pending)
+		if w.it().Waiting != Nothing {
+			t.Errorf("waits for %q, which has come", w.it().Waiting)
+		}
+		w.ask(Reply{Wanted: []Wanted{want("fs_write", `{}`)}})
+	})
+	t.Run("an answer before the result of the question", func(t *testing.T) {
+		w := newWorld(t)
+		w.person("do it")
+		w.ask(Reply{Wanted: []Wanted{want(AskHuman, `{"question":"?"}`)}})
+		w.local()
+		w.env.Begun[w.it().Open[0].ID] = true
+		w.person("yes")
+		w.call(AskHuman, pending)
+		if w.it().Waiting != Nothing {
+			t.Errorf("waits for %q, which has come", w.it().Waiting)
+		}
+		w.ask(Reply{Text: "Good."})
+	})
 	t.Run("of someone who may not instruct", func(t *testing.T) {
 		w := newWorld(t)
 		w.append(Batch{Events: []event.New{{WorkItem: "wi-1", Type: event.UserMessage, Source: "matrix/$x", Payload: event.Words{Text: "delete all", Origin: event.Person, From: "eve"}}}})

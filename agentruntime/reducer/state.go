@@ -70,11 +70,15 @@ type Item struct {
 	Last int64
 	// Wake is the last event that wants an answer; Answered is how far the model has been shown the log when it answered last.
 	Wake, Answered int64
+	// ByPerson: the last event that wants an answer is a person's words.
+	ByPerson bool
 	// Open calls, oldest first: wanted, without a result.
 	Open []Call
 	Turn Turn
 	// Waiting for something outside.
 	Waiting Waiting
+	// decided is the plan that was decided last.
+	decided string
 	// Finished: the broker took the item's end. Ended: the item is over.
 	Finished, Ended bool
 	// Said last in the room, so that the same words are not said twice in a row.

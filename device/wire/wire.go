@@ -103,10 +103,10 @@ const (
 	NeedsApproval   Reason = "NeedsApproval"   // no statement came with it
 	NotCovered      Reason = "NotCovered"      // the statement is not trusted or does not cover this call
 	WrongDeed       Reason = "WrongDeed"       // the deed's ID is not the one of this gate, step and attempt
+	Busy            Reason = "Busy"            // too many calls at once; ask again
 	AuditUnwritable Reason = "AuditUnwritable" // the audit cannot be written; nothing that needs approval runs
 	TableFull       Reason = "TableFull"       // the deed table is full
 	PathRefused     Reason = "PathRefused"     // what the path leads to may not be used
-	Busy            Reason = "Busy"            // too many calls at once; ask again
 )
 
 // Transient tells whether the same request may still run until it expires: nothing was recorded for the deed. Who gets such a

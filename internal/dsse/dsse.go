@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 
+	"filippo.io/edwards25519"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"nisse.io/nisse/internal/canonical"
@@ -128,11 +129,18 @@ func strict(b []byte, out any) error {
 // EncodeKey writes a public key as people pass it around: standard base64 of its 32 bytes.
 func EncodeKey(pub ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(pub) }
 
-// ParseKey reads what EncodeKey wrote.
+// ParseKey reads what EncodeKey wrote. Keys under which anybody can sign are refused: 32 zero bytes, as a placeholder may have, are one.
 func ParseKey(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("public key %q is not base64 of 32 bytes", s)
+	}
+	point, err := new(edwards25519.Point).SetBytes(b)
+	if err != nil {
+		return nil, fmt.Errorf("public key %q is not an ed25519 key: %w", s, err)
+	}
+	if new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 1 {
+		return nil, fmt.Errorf("public key %q is worthless: signatures under it can be made without a private key", s)
 	}
 	return b, nil
 }

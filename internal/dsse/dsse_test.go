@@ -91,7 +91,8 @@ func TestKeysRoundTrip(t *testing.T) {
 	if err != nil || !p.Equal(pub) {
 		t.Fatalf("public key did not come back: %v", err)
 	}
-	for _, s := range []string{"", "AAAA", EncodeKey(pub) + "=", "not base64 at all!"} {
+	weak := EncodeKey(make(ed25519.PublicKey, ed25519.PublicKeySize))
+	for _, s := range []string{"", "AAAA", weak, EncodeKey(append(ed25519.PublicKey{1}, make([]byte, 31)...)), EncodeKey(pub) + "=", "not base64 at all!"} {
 		if _, err := ParseKey(s); err == nil {
 			t.Errorf("%q was taken for a key", s)
 		}

@@ -1,0 +1,488 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"nisse.io/nisse/agentruntime/doorclient"
+	"nisse.io/nisse/agentruntime/event"
+	"nisse.io/nisse/agentruntime/eventlog"
+	"nisse.io/nisse/agentruntime/loop"
+	"nisse.io/nisse/agentruntime/model"
+	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/test/scriptedmodel"
+)
+
+var quick = loop.Timing{
+	Patience: model.Patience{First: 5 * time.Millisecond, Limit: 50 * time.Millisecond, Slow: 20 * time.Millisecond},
+	First:    5 * time.Millisecond, Limit: 50 * time.Millisecond, Notice: 200 * time.Millisecond, Settle: 500 * time.Millisecond, Grace: 5 * time.Second,
+}
+
+// runtime is one process's worth: a loop over a log, which can be stopped and started again over the same directory.
+type runtime struct {
+	*rig
+	dir   string
+	cfg   doors.RuntimeConfig
+	token string
+	stop  func() error
+}
+
+func scenario(t testing.TB, yaml string) *scriptedmodel.Running {
+	t.Helper()
+	s, err := scriptedmodel.Parse([]byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scriptedmodel.Start(t, s)
+}
+
+func demo(t testing.TB) *scriptedmodel.Running {
+	t.Helper()
+	s, err := scriptedmodel.Demo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scriptedmodel.Start(t, s)
+}
+
+func start(t testing.TB, m *scriptedmodel.Running) *runtime {
+	t.Helper()
+	r := &runtime{rig: newRig(t), dir: t.TempDir(), token: filepath.Join(t.TempDir(), "token")}
+	if err := os.WriteFile(r.token, []byte(m.Key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg = doors.RuntimeConfig{Agent: "ops", AgentUID: "uid-ops", BrokerURL: r.url(), GatewayURL: r.url(), ToolCallsPerTurn: 12,
+		Model: doors.Model{URL: m.BaseURL, Model: "scripted", TimeoutSeconds: 30}}
+	r.start()
+	t.Cleanup(func() {
+		if r.stop != nil {
+			_ = r.stop()
+		}
+	})
+	return r
+}
+
+func (r *runtime) start() {
+	r.t.Helper()
+	log, err := eventlog.Open(context.Background(), r.dir, "ops", time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	door := doorclient.Door{URL: r.url(), TokenPath: r.token}
+	tools := doorclient.NewTools(door, quiet)
+	l := loop.New(loop.Parts{
+		Config: r.cfg, Log: log, Model: model.NewOpenAI(r.cfg.Model, r.token), Tools: tools, Work: doorclient.NewWork(door, quiet),
+		Mailbox: doorclient.NewMailbox(door), Logger: quiet, Timing: quick, Meter: loop.NewMeter(prometheus.NewRegistry()),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	r.stop = func() error {
+		cancel()
+		err := <-ended
+		tools.Close()
+		r.stop = nil
+		if cerr := log.Close(); err == nil {
+			err = cerr
+		}
+		return err
+	}
+}
+
+func (r *runtime) restart() {
+	r.t.Helper()
+	if err := r.stop(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.start()
+}
+
+// events of the log, which must not be in use.
+func (r *runtime) events() (out []event.Event) {
+	r.t.Helper()
+	if r.stop != nil {
+		if err := r.stop(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	l, err := eventlog.Open(context.Background(), r.dir, "ops", time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Each(context.Background(), func(e event.Event) error { out = append(out, e); return nil }); err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+func (r *runtime) tools() (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.calls {
+		out = append(out, m.Tool)
+	}
+	return out
+}
+
+func (r *runtime) ended(item string) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(r.snap.Ended, func(s doors.Summary) bool { return s.Name == item })
+	}
+}
+
+const report = "Write the disk usage of the machine into /srv/nisse/report.txt"
+
+func TestAReportFromWordsToTheEnd(t *testing.T) {
+	r := start(t, demo(t))
+	r.open("wi-1", report)
+	r.until("a plan waits", r.tooled("submit_plan"))
+	r.decide("Approved", "")
+	r.until("the item ends", r.ended("wi-1"))
+	if diff := cmp.Diff([]string{"fs_list", "exec", "submit_plan", "fs_write", "finish"}, r.tools()); diff != "" {
+		t.Error(diff)
+	}
+	r.mu.Lock()
+	if diff := cmp.Diff([]string{"The disk usage is in /srv/nisse/report.txt: 53 bytes."}, r.said()); diff != "" {
+		t.Error(diff)
+	}
+	var progress []string
+	for _, o := range r.out {
+		if o.Kind == doors.Progress {
+			progress = append(progress, o.Text)
+		}
+	}
+	r.mu.Unlock()
+	if diff := cmp.Diff([]string{
+		"Reading the disk usage.", "✓ web1 fs.list path=/srv/nisse", `✓ web1 exec argv=["/usr/bin/df","-h"]`,
+		`✓ web1 fs.write content="Filesystem 40G 12%" path=/srv/nisse/report.txt`,
+	}, progress); diff != "" {
+		t.Error(diff)
+	}
+	r.until("the messages are acknowledged", func() bool { return r.acked == 1 })
+	var types []string
+	for _, e := range r.events() {
+		if e.Type != event.UserMessage { // a quick person decides before the plan's result is in the log
+			types = append(types, string(e.Type))
+		}
+	}
+	if diff := cmp.Diff(strings.Fields("assistant_text tool_call tool_call tool_result tool_result assistant_text tool_call tool_result plan_submitted gate_opened "+
+		"assistant_text tool_call tool_result assistant_text tool_call assistant_text tool_result"), types); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDecisionsReachTheModel(t *testing.T) {
+	t.Run("rejected with a better idea", func(t *testing.T) {
+		r := start(t, demo(t))
+		r.open("wi-1", report)
+		r.until("a plan waits", r.tooled("submit_plan"))
+		r.decide("Rejected", "use /srv/nisse/daily.txt instead")
+		r.until("a second plan waits", func() bool {
+			a := r.snap.Active
+			return a != nil && a.Plan != nil && a.Plan.Revision == 2 && strings.Contains(string(a.Plan.Steps[0].Args), "daily.txt")
+		})
+	})
+	t.Run("halted, and replanned", func(t *testing.T) {
+		r := start(t, demo(t))
+		r.open("wi-1", report+" (off-by-one)")
+		r.until("a plan waits", r.tooled("submit_plan"))
+		r.decide("Approved", "")
+		r.until("the item is halted", func() bool { return r.snap.Active != nil && r.snap.Active.Halt != nil })
+		r.change(func() {
+			r.active(func(a *doors.Item) {
+				p := *a.Plan
+				p.Closed = true
+				a.Halt, a.Plan, a.State = nil, &p, "Working"
+				a.Answer = &doors.Answer{Gate: "wi-1-halt-1", Answer: "Replan", Person: "lucas"}
+			})
+		})
+		r.until("a second plan waits", func() bool {
+			a := r.snap.Active
+			return a != nil && a.Plan != nil && a.Plan.Revision == 2 && a.Plan.State == "AwaitingApproval"
+		})
+	})
+}
+
+func TestAnItemMadeByHandNeedsNoMessage(t *testing.T) {
+	r := start(t, demo(t))
+	r.change(func() {
+		r.snap.Active = &doors.Item{Name: "wi-1", UID: "u", Title: "list", State: "Working", Request: "what is in /srv/nisse?"}
+	})
+	r.until("the item ends", r.ended("wi-1"))
+	r.until("the list is told", r.hears("notes.txt"))
+}
+
+const talker = `
+background: ['^\[context\]']
+rules:
+- {name: said-twice, when: {user: chat, turns: "1+"}, then: {text: "Anything else I can do?"}}
+- {name: chat, when: {user: chat}, then: {text: "Hello. <think>never show this</think>"}}
+- {name: answered, when: {user: 'that is all'}, then: {calls: [{tool: finish, args: {summary: "Bye."}}]}}
+- {name: two, when: {user: two, turns: 0}, then: {calls: [{tool: fs_list, args: {device: web1, path: /a}}, {tool: fs_list, args: {device: web1, path: /b}}]}}
+- {name: two-done, when: {user: two}, then: {calls: [{tool: finish, args: {summary: "Listed."}}]}}
+`
+
+func TestWordsAloneEndInAQuestion(t *testing.T) {
+	r := start(t, scenario(t, talker))
+	r.open("wi-1", "chat")
+	r.until("a person is asked", r.tooled("ask_human"))
+	r.mu.Lock()
+	said := r.said()
+	r.mu.Unlock()
+	if diff := cmp.Diff([]string{"Hello.", "Anything else I can do?"}, said); diff != "" {
+		t.Error(diff)
+	}
+	r.answer("that is all")
+	r.until("the item ends", r.ended("wi-1"))
+	for _, e := range r.events() {
+		var x event.Text
+		if e.Type == event.AssistantText && e.Decode(&x) == nil && strings.Contains(x.Text, "never show") {
+			t.Error("a thought was stored as speech")
+		}
+	}
+}
+
+// Malformed answers of every kind: nothing is stuck, and people read a clear sentence.
+func TestModelsThatGoWrong(t *testing.T) {
+	faults, err := scriptedmodel.Faults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	background, err := scriptedmodel.Parse([]byte("background: ['^\\[context\\]']\nrules: [{name: none, when: {user: '^never$'}, then: {text: x}}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := scriptedmodel.Start(t, scriptedmodel.Join(background, faults))
+	recovers := []string{
+		"rate limit", "unavailable", "cut connection", "malformed body", "unknown tool", "dotted tool", "malformed arguments", "arguments are a list", "no arguments",
+		"duplicate ids", "extra fields", "float", "other device", "zero steps", "write without plan",
+	}
+	asks := map[string]string{
+		"empty answer": "could not use", "no choices": "could not use", "length": "could not use", "endless loop": "for the 5th time", "bad request": "I cannot go on", "huge text": "All work and no play",
+	}
+	for _, fault := range recovers {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, m)
+			r.open("wi-1", "fault: "+fault)
+			r.until("the item ends", r.ended("wi-1"))
+			r.until("people read how it went", r.hears("Went on after"))
+		})
+	}
+	for fault, want := range asks {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, m)
+			r.open("wi-1", "fault: "+fault)
+			if fault == "empty answer" || fault == "no choices" || fault == "length" || fault == "huge text" {
+				// The scenario's second answer of a turn is a good one; these never get that far, or end with it.
+				r.until("people read a clear sentence, or it went on", func() bool { return r.hears(want)() || r.hears("Went on after")() })
+				return
+			}
+			r.until("a person is asked", r.tooled("ask_human"))
+			r.until("people read a clear sentence", r.hears(want))
+		})
+	}
+	t.Run("unauthorised", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, m)
+		r.open("wi-1", "fault: unauthorised")
+		r.until("people read what to mend", r.hears("I cannot use my model"))
+	})
+}
+
+func TestDoorsAndModelThatGoAway(t *testing.T) {
+	t.Run("the model", func(t *testing.T) {
+		m := demo(t)
+		r := start(t, m)
+		m.Stop(t)
+		r.open("wi-1", "what is in /srv/nisse?")
+		r.until("people are told", r.hears("I have had no answer"))
+		m.Restart(t)
+		r.until("the item ends", r.ended("wi-1"))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if n := strings.Count(strings.Join(r.said(), "\n"), "I have had no answer"); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+	})
+	t.Run("both doors in the middle of a call", func(t *testing.T) {
+		r := start(t, demo(t))
+		hold := make(chan struct{})
+		r.change(func() { r.hold = hold })
+		r.open("wi-1", "what is in /srv/nisse?")
+		r.until("the call is made", r.tooled("fs_list"))
+		r.down()
+		r.change(func() { r.hold = nil })
+		close(hold)
+		r.up()
+		r.until("the item ends", r.ended("wi-1"))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.calls[0].Times < 2 || len(r.calls) != 2 {
+			t.Errorf("calls: %+v; want the first one made again under its ID", r.calls)
+		}
+	})
+	t.Run("another epoch", func(t *testing.T) {
+		r := start(t, demo(t))
+		r.open("wi-1", "what is in /srv/nisse?")
+		r.until("the item ends", r.ended("wi-1"))
+		r.until("acknowledged", func() bool { return r.acked == 1 })
+		r.change(func() { // restored from a backup: the old messages are there again, under other numbers
+			old := r.inbox[0]
+			r.epoch, r.acked = "e2", 0
+			r.inbox = []doors.Message{{Seq: 1, ID: "$0", WorkItem: "wi-0", Text: "older"}, old}
+			r.inbox[1].Seq = 2
+			r.snap.Ended = nil
+			r.snap.Active = &doors.Item{Name: "wi-2", UID: "u2", State: "Working"}
+			r.inbox = append(r.inbox, doors.Message{Seq: 3, ID: "$9", WorkItem: "wi-2", Person: "lucas", MayInstruct: true, Text: "what is in /srv/nisse?"})
+		})
+		r.until("the second item ends", r.ended("wi-2"))
+		r.until("acknowledged", func() bool { return r.acked == 3 })
+		n := 0
+		for _, e := range r.events() {
+			if e.Source == "matrix/$1" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("the old message is in the log %d times", n)
+		}
+	})
+}
+
+func TestStopHoldsAtTheNextBoundary(t *testing.T) {
+	r := start(t, scenario(t, talker))
+	hold := make(chan struct{})
+	r.change(func() { r.hold = hold })
+	r.open("wi-1", "two")
+	r.until("the first call is under way", r.tooled("fs_list"))
+	r.change(func() {
+		r.active(func(a *doors.Item) { a.Stopped, a.State = true, "AwaitingInput" })
+		r.hold = nil
+	})
+	close(hold)
+	r.until("its line shows", func() bool { return len(r.out) == 1 })
+	r.mu.Lock()
+	if len(r.calls) != 1 {
+		t.Errorf("calls after stop: %+v", r.calls)
+	}
+	r.mu.Unlock()
+	r.change(func() {
+		r.active(func(a *doors.Item) {
+			a.Stopped, a.State, a.Answer = false, "Working", &doors.Answer{Gate: "g", Answer: "Continue", Person: "lucas"}
+		})
+	})
+	r.until("the second call is made", func() bool { return len(r.calls) > 1 && strings.Contains(r.calls[1].Args, "/b") })
+}
+
+func TestSwitchingLosesNothing(t *testing.T) {
+	r := start(t, demo(t))
+	r.open("wi-1", report)
+	r.until("a plan waits", r.tooled("submit_plan"))
+	first := r.snap.Active
+	r.open("wi-2", "what is in /srv/nisse?")
+	r.until("the second item ends", r.ended("wi-2"))
+	r.change(func() {
+		p := *first.Plan
+		p.State, p.Person = "Approved", "lucas"
+		r.snap.Active = &doors.Item{Name: "wi-1", UID: "uid-wi-1", State: "Working", Plan: &p}
+	})
+	r.until("the first item ends", r.ended("wi-1"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.calls {
+		if m.Tool == "fs_write" && m.Item != "wi-1" {
+			t.Errorf("the write was made for %s", m.Item)
+		}
+	}
+}
+
+// Case 16: a process that ends in the middle of a turn goes on with it, and takes the next message.
+func TestARestartInTheMiddleOfATurn(t *testing.T) {
+	r := start(t, demo(t))
+	hold := make(chan struct{})
+	r.change(func() { r.hold = hold })
+	r.open("wi-1", "what is in /srv/nisse?")
+	r.until("the call is under way", r.tooled("fs_list"))
+	r.cfg.ToolCallsPerTurn = 12
+	stopped := make(chan error)
+	go func() { stopped <- r.stop() }()
+	select {
+	case err := <-stopped:
+		t.Fatalf("the process ended with a call under way: %v", err)
+	case <-time.After(100 * time.Millisecond): // it waits for the call, as it should
+	}
+	r.change(func() { r.hold = nil })
+	close(hold)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.until("the item ends", r.ended("wi-1"))
+	r.mu.Lock()
+	if n := len(r.calls); n != 2 {
+		t.Errorf("calls: %+v", r.calls)
+	}
+	r.mu.Unlock()
+	r.open("wi-2", "what is in /srv/nisse?")
+	r.until("the next item ends", r.ended("wi-2"))
+}
+
+// Case 18: a tool that returns 2 MB.
+func TestATwoMegabyteResult(t *testing.T) {
+	r := start(t, scenario(t, talker))
+	big := strings.Repeat("x", 2<<20)
+	r.change(func() {
+		r.fault = func(m made) *doors.ToolResult {
+			if m.Tool == "fs_list" {
+				return &doors.ToolResult{Status: doors.Done, Output: []byte(fmt.Sprintf(`{"entries":[{"name":%q}]}`, big))}
+			}
+			return nil
+		}
+	})
+	r.open("wi-1", "two")
+	r.until("the item ends", r.ended("wi-1"))
+	for _, e := range r.events() {
+		if e.Type != event.ToolResult {
+			continue
+		}
+		var res event.Result
+		if err := e.Decode(&res); err != nil {
+			t.Fatal(err)
+		}
+		if res.Tool == "fs_list" && (res.Aside == "" || len(res.Text) > 20<<10 || !strings.Contains(res.Text, "bytes left out")) {
+			t.Errorf("the event holds %d bytes, aside %q", len(res.Text), res.Aside)
+		}
+	}
+}
+
+// Case 21: what was rejected is not made after a restart.
+func TestARejectedPlanStaysRejected(t *testing.T) {
+	r := start(t, demo(t))
+	r.open("wi-1", report)
+	r.until("a plan waits", r.tooled("submit_plan"))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.decide("Rejected", "no")
+	r.start()
+	r.until("something is said or done about it", func() bool { return r.tooled("finish")() || r.tooled("ask_human")() || len(r.said()) > 0 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tooled("fs_write")() {
+		t.Error("a step of the rejected plan was asked for")
+	}
+}

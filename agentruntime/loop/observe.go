@@ -1,0 +1,120 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"nisse.io/nisse/agentruntime/event"
+	"nisse.io/nisse/agentruntime/eventlog"
+	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/sanitize"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// observe takes a snapshot for the truth, and writes what it tells that the log has not yet heard.
+func (l *Loop) observe(ctx context.Context, s doors.Snapshot) error {
+	if s.Agent != l.Config.Agent {
+		return fmt.Errorf("the broker takes this pod for agent %q, and its configuration says %q; the token and the configuration do not belong together", s.Agent, l.Config.Agent)
+	}
+	was, is := active(l.work), active(&s)
+	l.work = &s
+	l.ready.Store(true)
+	if was != is {
+		telemetry.Changed(ctx, l.Logger, "work_item.switched", telemetry.Event{Agent: l.Config.Agent, TaskID: is, Cause: "work"}, slog.String("from", was), slog.String("to", is))
+	}
+	w := eventlog.Write{Cause: "work"}
+	if s.Active != nil {
+		l.Log.Correlate(s.Active.Name, s.Active.CorrelationID)
+		w.Events = told(*s.Active)
+	}
+	for _, e := range s.Ended {
+		if it := l.state.Item(e.Name); it.Last > 0 && !it.Ended {
+			w.Events = append(w.Events, event.New{WorkItem: e.Name, Type: event.UserMessage, Source: "ended/" + e.Name,
+				Payload: event.Words{Text: "The work item is over: " + e.Result + ".", Origin: event.Platform, Topic: event.TopicEnded, State: e.State}})
+		}
+	}
+	if len(w.Events) == 0 {
+		return nil
+	}
+	return l.write(ctx, w)
+}
+
+func active(s *doors.Snapshot) string {
+	if s == nil || s.Active == nil {
+		return ""
+	}
+	return s.Active.Name
+}
+
+// told is what the snapshot of an item says in words, each with a source that makes it said once.
+func told(i doors.Item) []event.New {
+	var out []event.New
+	add := func(source string, w event.Words) {
+		w.Origin = event.Platform
+		out = append(out, event.New{WorkItem: i.Name, Type: event.UserMessage, Source: source, Payload: w})
+	}
+	if i.Request != "" {
+		add("request/"+i.UID, event.Words{Topic: event.TopicRequest, Text: "This work item was made by hand. What is asked:\n" + i.Request})
+	}
+	if p := i.Plan; p != nil {
+		if text := decided(*p); text != "" {
+			add(fmt.Sprintf("plan/%s/%s/%s", i.UID, p.Name, p.State), event.Words{Topic: event.TopicPlan, Plan: p.Name, State: p.State, Text: text})
+		}
+	}
+	if a := i.Answer; a != nil {
+		if text := answered(*a); text != "" {
+			add(fmt.Sprintf("answer/%s/%s", i.UID, a.Gate), event.Words{Topic: event.TopicAnswer, State: a.Answer, Text: text})
+		}
+	}
+	return out
+}
+
+func decided(p doors.Plan) string {
+	who := sanitize.Line(p.Person, 80)
+	if who == "" {
+		who = "a person"
+	}
+	switch p.State {
+	case "Approved":
+		if p.Closed {
+			return ""
+		}
+		return fmt.Sprintf("Plan rev-%d was approved by %s. Carry out its steps now, in order and exactly as submitted.", p.Revision, who)
+	case "Rejected":
+		text := fmt.Sprintf("Plan rev-%d was rejected by %s; nothing of it was run.", p.Revision, who)
+		if p.Feedback != "" {
+			text += " They wrote:\n" + quote(p.Feedback)
+		}
+		return text
+	case "Expired":
+		return fmt.Sprintf("Plan rev-%d expired before anybody decided; nothing of it was run. Ask whether it is still wanted, or submit it again.", p.Revision)
+	case "Superseded":
+		return fmt.Sprintf("Plan rev-%d was replaced and will not run.", p.Revision)
+	}
+	return ""
+}
+
+func answered(a doors.Answer) string {
+	who := sanitize.Line(a.Person, 80)
+	if who == "" {
+		who = "a person"
+	}
+	var text string
+	switch strings.ToLower(a.Answer) {
+	case "continue":
+		text = fmt.Sprintf("%s answered: continue. Go on from where things stand now.", who)
+	case "replan":
+		text = fmt.Sprintf("%s answered: replan. The plan so far is closed and will not run. Read what you need and submit a new one.", who)
+	default:
+		return "" // abandoned: the item ends
+	}
+	if a.Text != "" {
+		text += " They wrote:\n" + quote(a.Text)
+	}
+	return text
+}
+
+// quote keeps a person's lines from looking like ours.
+func quote(s string) string { return "> " + strings.ReplaceAll(s, "\n", "\n> ") }

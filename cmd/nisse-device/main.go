@@ -1,0 +1,131 @@
+// Command nisse-device is the daemon on a machine that agents may work on.
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/device/daemon"
+	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+const usage = `nisse-device lets agents work on this machine, within its manifest.
+
+  nisse-device init  --dir DIR         make the device's key in DIR, unless there is one
+  nisse-device check --config FILE     read config and manifest back, and tell what works on this machine
+  nisse-device id    --config FILE     print what the Device object pins: publicKey and manifestDigest
+  nisse-device run   --config FILE     serve
+  nisse-device audit verify (--dir DIR | --config FILE) [--rows N --head HASH]
+                                       tell whether the audit chain is whole, and still the one that was seen
+  nisse-device audit show (--dir DIR | --config FILE) [--after N] [--json]
+                                       print the audit
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:])
+	switch {
+	case err == nil:
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "nisse-device:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	command := ""
+	if len(args) > 0 {
+		command, args = args[0], args[1:]
+	}
+	if command == "audit" && len(args) > 0 {
+		command, args = "audit "+args[0], args[1:]
+	}
+	f := flag.NewFlagSet("nisse-device "+command, flag.ContinueOnError)
+	f.SetOutput(os.Stderr)
+	dir := f.String("dir", "", "state directory")
+	file := f.String("config", "", "configuration file")
+	rows := f.Int64("rows", 0, "rows that were seen of the chain before")
+	head := f.String("head", "", "hash of the last row that was seen")
+	after := f.Int64("after", 0, "show rows after this one")
+	asJSON := f.Bool("json", false, "show rows as they are hashed")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%s: unexpected %q", command, f.Arg(0))
+	}
+	if command == "init" {
+		return makeKey(*dir)
+	}
+	c, err := configuration(command, *file, *dir)
+	if err != nil {
+		return err
+	}
+	switch command {
+	case "check":
+		return daemon.Check(ctx, c, os.Stdout)
+	case "id":
+		return daemon.Identity(c, os.Stdout)
+	case "run":
+		return daemon.Run(ctx, c, telemetry.New(os.Stderr, "device", slog.LevelInfo))
+	case "audit show":
+		return daemon.ShowAudit(ctx, c.StateDir, *after, *asJSON, os.Stdout)
+	case "audit verify":
+		if (*rows > 0) != (*head != "") {
+			return errors.New("audit verify: --rows and --head belong together")
+		}
+		var seen []chain.Expect
+		if *rows > 0 {
+			seen = append(seen, chain.Expect{Rows: *rows, Head: *head})
+		}
+		return daemon.VerifyAudit(ctx, c.StateDir, os.Stdout, seen...)
+	}
+	return flag.ErrHelp
+}
+
+// configuration from a file, or of the state directory alone, which is enough to look at the audit.
+func configuration(command, file, dir string) (config.Config, error) {
+	switch command {
+	case "audit show", "audit verify":
+		if file == "" && dir != "" {
+			return config.Config{StateDir: dir}, nil
+		}
+	case "check", "id", "run":
+	default:
+		return config.Config{}, flag.ErrHelp
+	}
+	if file == "" {
+		return config.Config{}, fmt.Errorf("%s: --config is missing", command)
+	}
+	return config.Read(file)
+}
+
+func makeKey(dir string) error {
+	if dir == "" {
+		return errors.New("init: --dir is missing")
+	}
+	key, made, err := config.MakeKey(dir)
+	if err != nil {
+		return err
+	}
+	verb := "is there already"
+	if made {
+		verb = "made"
+	}
+	fmt.Printf("%s %s; publicKey: %s\n", config.KeyFile(dir), verb, dsse.EncodeKey(key.Public().(ed25519.PublicKey)))
+	return nil
+}

@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/device/store"
+	"nisse.io/nisse/hosttools/fs"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/manifest"
+)
+
+// Check tells in words what the config and its manifest allow and what works on this machine. It fails when the device could not run.
+func Check(_ context.Context, c config.Config, w io.Writer) error {
+	var failures []error
+	say := func(err error, format string, args ...any) {
+		what := fmt.Sprintf(format, args...)
+		if err == nil {
+			fmt.Fprintf(w, "ok    %s\n", what)
+			return
+		}
+		failures = append(failures, err)
+		fmt.Fprintf(w, "FAIL  %s: %s\n", what, err)
+	}
+	warn := func(format string, args ...any) { fmt.Fprintf(w, "warn  "+format+"\n", args...) }
+
+	say(MayRun(c), "user %d", os.Geteuid())
+	key, err := config.PrivateKey(c.Key)
+	say(err, "device key %s", c.Key)
+	if err == nil {
+		fmt.Fprintf(w, "      publicKey %s\n", dsse.EncodeKey(public(key)))
+	}
+	say(stateDir(c.StateDir), "state directory %s", c.StateDir)
+	text, err := os.ReadFile(c.Manifest)
+	var m *manifest.Manifest
+	if err == nil {
+		m, err = manifest.Parse(text)
+	}
+	say(err, "manifest %s", c.Manifest)
+	if err == nil {
+		digest, err := m.Digest()
+		say(err, "manifestDigest %s", digest)
+		describe(w, warn, m)
+	}
+	for _, a := range c.Listen {
+		if strings.HasPrefix(a, ":") || strings.HasPrefix(a, "0.0.0.0:") || strings.HasPrefix(a, "[::]:") {
+			warn("%s listens on every address; name the mesh address alone", a)
+		}
+	}
+	if abi, err := landlock(); err != nil {
+		warn("this kernel has no Landlock (%s); manifests that demand it cannot be served here", err)
+	} else {
+		fmt.Fprintf(w, "ok    Landlock ABI %d\n", abi)
+	}
+	if _, err := os.Readlink("/proc/self/exe"); err != nil {
+		say(err, "/proc, without which no path is served")
+	}
+	return errors.Join(failures...)
+}
+
+func stateDir(dir string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return unix.Access(filepath.Dir(dir), unix.W_OK)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("it is not a directory")
+	}
+	if _, err := os.Stat(store.File(dir)); err == nil {
+		return unix.Access(store.File(dir), unix.R_OK|unix.W_OK)
+	}
+	return unix.Access(dir, unix.W_OK)
+}
+
+// describe what the manifest allows, and warn of what cannot work or says more than it seems to.
+func describe(w io.Writer, warn func(string, ...any), m *manifest.Manifest) {
+	if len(m.Keys.Approval) == 0 {
+		warn("keys.approval is empty: nothing that needs approval can ever run")
+	}
+	for _, capability := range manifest.Capabilities() {
+		for _, r := range m.Paths[capability] {
+			fmt.Fprintf(w, "      %-8s %-40s approval %s\n", capability, r.Glob, r.Approval)
+			dir := fs.Dir(r.Glob)
+			mode := uint32(unix.R_OK | unix.X_OK)
+			if capability == manifest.FSWrite {
+				mode = unix.W_OK | unix.X_OK
+			}
+			if err := unix.Access(dir, mode); err != nil {
+				warn("%s: %s: %s", capability, dir, err)
+			}
+		}
+	}
+	for _, c := range m.Commands {
+		fmt.Fprintf(w, "      exec     %-40s approval %s\n", strings.Join(c.Argv, " "), c.Approval)
+		real, err := filepath.EvalSymlinks(c.Argv[0])
+		if err == nil {
+			err = unix.Access(real, unix.X_OK)
+		}
+		switch {
+		case err != nil:
+			warn("exec: %s: %s", c.Argv[0], err)
+		case manifest.Wrapper(real) && !manifest.MultiCall(real):
+			warn("exec: %s is %s, which runs whatever it is given; it will be refused", c.Argv[0], real)
+		}
+	}
+}
+
+// landlock ABI of this kernel.
+func landlock() (int, error) {
+	const createRulesetVersion = 1
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, createRulesetVersion)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(abi), nil
+}

@@ -1,0 +1,143 @@
+// Package daemon runs a device as a service: it listens, hardens its process, and stops in order.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
+
+	"nisse.io/nisse/device"
+	"nisse.io/nisse/device/config"
+)
+
+// ErrRoot is wrapped when the daemon would run as root and the config does not say that it may.
+var ErrRoot = errors.New("refusing to run as root")
+
+// Version of this build: the module's, or the commit it was built from.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && info.Main.Version == "(devel)" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+}
+
+// MayRun tells why this process may not run by c.
+func MayRun(c config.Config) error {
+	if os.Geteuid() == 0 && !c.AllowRoot {
+		return fmt.Errorf("%w: give nisse-device a user of its own that may do what the manifest lists, or set allowRoot: true", ErrRoot)
+	}
+	return nil
+}
+
+// harden this process and what it will run: no core dump holds the key, and no set-user-ID program gains anything by being run.
+func harden() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid core dumps: %w", err)
+	}
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("forbid new privileges: %w", errno)
+	}
+	return nil
+}
+
+// Run until ctx ends.
+func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
+	if err := MayRun(c); err != nil {
+		return err
+	}
+	if len(c.Listen) == 0 {
+		return errors.New("config: listen is empty; name the machine's mesh address, such as 10.8.0.7:7777")
+	}
+	if err := harden(); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(c.Manifest)
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	key, err := config.PrivateKey(c.Key)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	d, handler, err := device.New(ctx, device.Options{Dir: c.StateDir, Manifest: text, Key: key, Log: log, Busy: c.Busy, Version: Version(), Registry: registry})
+	if err != nil {
+		return err
+	}
+	err = serve(ctx, c, handler, registry, log)
+	return errors.Join(err, d.Close())
+}
+
+// longest a call may take to be answered: the manifest's most, and the time to write the answer.
+const longest = 330 * time.Second
+
+func serve(ctx context.Context, c config.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
+	places := map[string]http.Handler{}
+	for _, a := range c.Listen {
+		places[a] = handler
+	}
+	if c.MetricsAddress != "" {
+		places[c.MetricsAddress] = health(registry)
+	}
+	var servers []*http.Server
+	failed := make(chan error, len(places))
+	for address, h := range places {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			return errors.Join(fmt.Errorf("listen: %w", err), closeAll(servers))
+		}
+		s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: longest, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		servers = append(servers, s)
+		log.Info("device.listening", slog.String("address", l.Addr().String()))
+		go func() {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("device.stopping")
+		return closeAll(servers)
+	case err := <-failed:
+		return errors.Join(err, closeAll(servers))
+	}
+}
+
+// closeAll servers without waiting for calls: the device kills what runs, and its answer is in the table.
+func closeAll(servers []*http.Server) error {
+	var err error
+	for _, s := range servers {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+func health(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	for _, p := range []string{"/healthz", "/readyz"} {
+		mux.HandleFunc("GET "+p, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	}
+	return mux
+}

@@ -1,0 +1,98 @@
+// Package device is the last line of defence on a machine: it does what an authentic request says if the machine's own manifest allows it
+// and, where that wants a person's approval, if a statement of approval covers this very call; once; and keeps a chain of what it did.
+package device
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/server"
+	"nisse.io/nisse/device/store"
+	"nisse.io/nisse/internal/manifest"
+)
+
+// Options of a device. What is zero gets a default, but for the first three.
+type Options struct {
+	// Dir holds the state: audit, deeds, clock.
+	Dir string
+	// Manifest in YAML or JSON.
+	Manifest []byte
+	// Key that signs answers.
+	Key ed25519.PrivateKey
+	// Now is the clock; time.Now.
+	Now func() time.Time
+	// Log; silent.
+	Log *slog.Logger
+	// Busy is how many calls may run at once; 8.
+	Busy int
+	// Bounds of the deed table; deeds.DefaultBounds.
+	Bounds deeds.Bounds
+	// Env of commands; command.Environment.
+	Env []string
+	// Version that Status shows.
+	Version string
+	// Registry for metrics; one of its own.
+	Registry prometheus.Registerer
+	// Fault, for tests, fails writes to the state: it is asked before each commit.
+	Fault func() error
+}
+
+// Device in this process.
+type Device struct {
+	*server.Server
+	store *store.Store
+}
+
+// New device and the handler of its wire. Close it.
+func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
+	m, err := manifest.Parse(o.Manifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(o.Key) != ed25519.PrivateKeySize {
+		return nil, nil, errors.New("the device has no key; make one with nisse-device init")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewJSONHandler(io.Discard, nil))
+	}
+	if o.Busy == 0 {
+		o.Busy = 8
+	}
+	if o.Bounds == (deeds.Bounds{}) {
+		o.Bounds = deeds.DefaultBounds
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	st, err := store.Open(ctx, o.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	st.Fault = o.Fault
+	s, err := server.New(ctx, server.Options{Manifest: m, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
+		Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	return &Device{Server: s, store: st}, s.Handler(), nil
+}
+
+// Close refuses new calls, kills running commands, writes what is to be written, and lets go of the state.
+func (d *Device) Close() error {
+	if err := errors.Join(d.Server.Close(), d.store.Close()); err != nil {
+		return fmt.Errorf("close device: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"nisse.io/nisse/device/audit"
+	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/wire"
+)
+
+// query authenticates a GET. A refusal comes back as an answer.
+func (s *Server) query(header, path string) (q wire.Query, answer []byte, err error) {
+	q, err = wire.OpenQuery(header, s.Manifest.Keys.RequestKeys())
+	reason, message := wire.Reason(""), ""
+	now := s.Now().Unix()
+	s.mu.Lock()
+	c := s.clock
+	s.mu.Unlock()
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		reason, message = wire.BadVersion, err.Error()
+	case err != nil:
+		answer, err = s.unauthentic(err)
+		return wire.Query{}, answer, err
+	case q.Device != s.Manifest.Device:
+		reason, message = wire.OtherDevice, fmt.Sprintf("this is device %s, the query is for %s", s.Manifest.Device, q.Device)
+	case q.Path != path:
+		reason, message = wire.BadArgs, fmt.Sprintf("the query is signed for %s, it was sent to %s", q.Path, path)
+	case c.Believed(now):
+		// A clock that is not believed answers all the same, so that people can see that it is the trouble.
+		reason, message = c.Judge(now, q.At, q.ExpiresAt)
+	}
+	if reason == "" {
+		return q, nil, nil
+	}
+	answer, err = wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: reason, Message: message, Now: now})
+	return wire.Query{}, answer, err
+}
+
+// Deed answers GET /v1/deeds/{id}.
+func (s *Server) Deed(ctx context.Context, header, path, id string) ([]byte, error) {
+	if _, answer, err := s.query(header, path); answer != nil || err != nil {
+		return answer, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if hash, ok := s.running[id]; ok {
+		return s.runningAnswer(id, hash, "it has begun and not ended")
+	}
+	waiting := s.flushWaiting(ctx)
+	d, found, err := deeds.Get(ctx, s.Store.DB(), id)
+	switch {
+	case err != nil:
+		return s.refusedQuery("the deed table cannot be read: " + err.Error())
+	case found && d.State == wire.Running && waiting != nil:
+		return s.runningAnswer(id, d.CallHash, "it has run, but how it ended cannot be recorded yet: "+waiting.Error())
+	case found && d.State == wire.Running:
+		// Only a chain that does not verify leaves such a deed behind: how it ended may not be written any more.
+		return s.runningAnswer(id, d.CallHash, "it had begun when the device stopped, and the audit must be repaired before that can be settled")
+	case found:
+		return d.Answer, nil
+	}
+	return s.notSeen(ctx, id)
+}
+
+// notSeen says that a deed never came, as of now. Whoever hears it past the request's end takes it for proof that it will not run, so
+// the device first makes sure that it cannot, even if its clock is set back. The lock is held.
+func (s *Server) notSeen(ctx context.Context, id string) ([]byte, error) {
+	now := s.clock.Latest(s.Now().Unix())
+	if told := s.clock.Tell(now); told != s.clock {
+		err := s.Store.Tx(ctx, func(tx *sql.Tx) error { return told.Save(ctx, tx) })
+		if err != nil {
+			return s.refusedQuery("it was not seen, but that cannot be promised: " + err.Error())
+		}
+		s.clock = told
+	}
+	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, Deed: id, State: wire.NotSeen, Now: now})
+}
+
+func (s *Server) refusedQuery(message string) ([]byte, error) {
+	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: wire.AuditUnwritable, Message: message, Now: s.Now().Unix()})
+}
+
+// Status answers GET /v1/status.
+func (s *Server) Status(ctx context.Context, header, path string) ([]byte, error) {
+	q, answer, err := s.query(header, path)
+	if answer != nil || err != nil {
+		return answer, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.flushWaiting(ctx) // if it fails, problems says so
+	now := s.Now().Unix()
+	st := wire.Status{Device: s.Manifest.Device, Nonce: q.Nonce, Manifest: s.manifestText, Now: now, Version: s.Version, Problems: s.problems(now)}
+	end, err := audit.End(ctx, s.Store.DB())
+	if err != nil {
+		st.Problems = append(st.Problems, "the audit cannot be read: "+err.Error())
+	}
+	st.AuditRows, st.AuditHead = end.Rows, end.Head
+	return wire.SignStatus(s.Key, st)
+}
+
+// Audit answers GET /v1/audit?after=N.
+func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error) {
+	q, answer, err := s.query(header, path)
+	if answer != nil || err != nil {
+		return answer, err
+	}
+	u, err := url.Parse(path)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strconv.ParseInt(u.Query().Get("after"), 10, 64)
+	if err != nil || after < 0 {
+		return nil, errors.New("after must be a row number, 0 for the first page")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows, more, err := audit.Page(ctx, s.Store.DB(), after)
+	if err != nil {
+		return s.refusedQuery(err.Error())
+	}
+	if rows == nil {
+		rows = []string{}
+	}
+	return wire.SignAuditPage(s.Key, wire.AuditPage{Device: s.Manifest.Device, Nonce: q.Nonce, Rows: rows, More: more})
+}

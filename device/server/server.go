@@ -1,0 +1,162 @@
+// Package server answers what comes over the wire. Each request is judged in the order of wire's reasons; what passes is written down,
+// run, written down again and answered, in that order. A person's machine depends on this package being boring.
+package server
+
+import (
+	"context"
+	"crypto/ed25519"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"nisse.io/nisse/device/audit"
+	"nisse.io/nisse/device/capability"
+	"nisse.io/nisse/device/clock"
+	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/store"
+	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/manifest"
+)
+
+// Options of a server.
+type Options struct {
+	Manifest *manifest.Manifest
+	// Key that signs answers.
+	Key ed25519.PrivateKey
+	// Store for writing; the caller closes it after Close.
+	Store *store.Store
+	Now   func() time.Time
+	Log   *slog.Logger
+	// Busy is how many calls may run at once.
+	Busy int
+	// Bounds of the deed table.
+	Bounds deeds.Bounds
+	// Version of nisse-device.
+	Version string
+	// Env of commands; command.Environment when nil.
+	Env []string
+	// Metrics are counted in; never nil.
+	Metrics *Metrics
+}
+
+// Server of one device.
+type Server struct {
+	Options
+	manifestText string
+	digest       string
+	table        deeds.Table
+	run          capability.Runner
+	slots        chan struct{}
+
+	// stop ends commands that run, when the server closes.
+	stop   context.Context
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	// mu is held while a request is judged and its intent written, while an outcome is written, and while the store is read: who is told
+	// that a deed was not seen may rely on it.
+	mu    sync.Mutex
+	clock clock.Clock
+	// running holds the call hashes of deeds that run in this process.
+	running map[string]string
+	// unrecorded outcomes could not be written when they came. Their deeds stay Running until they are; a restart makes them Unknown.
+	unrecorded []outcome
+	// broken says why nothing may be added to the audit: the chain does not verify.
+	broken string
+	// auditFault is why the last write failed; empty when it did not.
+	auditFault string
+	closed     bool
+}
+
+// New server. Deeds that had begun when the device stopped become Unknown, in the audit and in the table, before it returns. A chain
+// that does not verify is no error: reads go on, what needs approval is refused, and Status says why.
+func New(ctx context.Context, o Options) (*Server, error) {
+	text, err := o.Manifest.Canonical()
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	digest, err := o.Manifest.Digest()
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	c, err := clock.Load(ctx, o.Store.DB())
+	if err != nil {
+		return nil, fmt.Errorf("clock: %w", err)
+	}
+	s := &Server{Options: o, manifestText: string(text), digest: digest, table: deeds.Table{Bounds: o.Bounds},
+		run: capability.Runner{Manifest: o.Manifest, Env: o.Env}, slots: make(chan struct{}, o.Busy), clock: c, running: map[string]string{}}
+	s.stop, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	_, err = audit.Verify(ctx, o.Store.DB())
+	var finding *chain.Finding
+	if errors.As(err, &finding) {
+		s.broken = finding.Error()
+		o.Log.Error("audit.broken", slog.String("error", s.broken))
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, fmt.Errorf("record what was running when the device stopped: %w", err)
+	}
+	return s, nil
+}
+
+// Close refuses new calls, kills running commands, and returns when every outcome is written.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.calls.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.flush(context.Background()); err != nil {
+		return fmt.Errorf("%d outcomes could not be recorded and will be Unknown: %w", len(s.unrecorded), err)
+	}
+	return nil
+}
+
+// problems that keep the device from doing all it should. The lock is held.
+func (s *Server) problems(now int64) []string {
+	var all []string
+	if p := s.clock.Problem(now); p != "" {
+		all = append(all, p)
+	}
+	if s.broken != "" {
+		all = append(all, s.broken+"; nothing that needs approval runs")
+	}
+	if s.auditFault != "" {
+		all = append(all, "the audit cannot be written, and until it can nothing that needs approval runs: "+s.auditFault)
+	}
+	if n := len(s.unrecorded); n > 0 {
+		all = append(all, fmt.Sprintf("%d outcomes wait to be recorded", n))
+	}
+	return all
+}
+
+// errBroken is why nothing is written to a chain that does not verify.
+var errBroken = errors.New("the audit chain does not verify")
+
+// write in one transaction, outcomes that wait first. The lock is held.
+func (s *Server) write(ctx context.Context, do func(*sql.Tx) error) error {
+	if s.broken != "" {
+		return fmt.Errorf("%w: %s", errBroken, s.broken)
+	}
+	err := s.flush(ctx)
+	if err == nil && do != nil {
+		err = s.Store.Tx(ctx, do)
+	}
+	switch {
+	case err == nil:
+		s.auditFault = ""
+	case !errors.Is(err, deeds.ErrFull) && !errors.Is(err, errBroken):
+		s.auditFault = err.Error()
+		s.Metrics.auditFaults.Inc()
+		s.Log.Error("audit.fault", slog.String("error", err.Error()))
+	}
+	return err
+}

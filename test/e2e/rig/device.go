@@ -1,0 +1,40 @@
+package rig
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// nisseDevice runs the device's own program as the device's user, which alone may read its state.
+func (r *Rig) nisseDevice(t testing.TB, args ...string) string {
+	t.Helper()
+	args = append([]string{"--reuid=nisse", "--regid=nisse", "--init-groups", filepath.Join(r.Dir, "bin", "nisse-device")}, args...)
+	args = append(args, "--config", filepath.Join(r.Dir, "device", "config.yaml"))
+	out, err := exec.CommandContext(t.Context(), "setpriv", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nisse-device %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Writes counts how often the device really wrote a file, by its audit.
+func (r *Rig) Writes(t testing.TB, path string) int {
+	t.Helper()
+	n := 0
+	for _, line := range strings.Split(r.nisseDevice(t, "audit", "show"), "\n") {
+		if strings.Contains(line, "fs.write") && strings.Contains(line, path+`"`) && strings.Contains(line, "outcome") {
+			n++
+		}
+	}
+	return n
+}
+
+// AuditIsWhole fails unless the device's audit chain verifies.
+func (r *Rig) AuditIsWhole(t testing.TB) {
+	t.Helper()
+	if out := r.nisseDevice(t, "audit", "verify"); !strings.Contains(out, "whole") {
+		t.Errorf("audit verify: %s", out)
+	}
+}
