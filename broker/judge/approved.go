@@ -115,6 +115,17 @@ func approved(c Call, w World) *Decision {
 	return d
 }
 
+// nextInForce tells whether the call is the next step of a plan in force. A plan may hold calls that would need no approval, such as
+// reading back what was written; they are then steps like any other, or the plan could never go on after them.
+func nextInForce(c Call, w World) bool {
+	f, d := InForce(w)
+	if d != nil {
+		return false
+	}
+	n, d := cursor(w, f)
+	return d == nil && n <= len(f.Plan.Spec.Steps) && same(c, f.Plan.Spec.Steps[n-1])
+}
+
 // step looks for the call's place in the plan in force.
 func step(c Call, w World, f Force) *Decision {
 	rev := fmt.Sprintf("rev-%d", f.Plan.Spec.Revision)
@@ -228,7 +239,7 @@ func StillGood(j *v1alpha1.DeviceJob, w World) *Decision {
 	if d := Tool(j.Spec.Capability, w.Agent); d != nil {
 		return d
 	}
-	if d := device(Call{Device: j.Spec.Device}, w); d != nil {
+	if d := Device(Call{Device: j.Spec.Device}, w); d != nil {
 		return d
 	}
 	if d := Item(w); d != nil {

@@ -11,6 +11,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/sanitize"
 )
 
 // AnnotationCallID on a DeviceJob tells by which call of the agent it was asked for.
@@ -74,6 +75,7 @@ const (
 	DeviceNotAllowed = "DeviceNotAllowed"
 	AgentSuspended   = "AgentSuspended"
 	NoWorkItem       = "NoWorkItem"
+	OtherWorkItem    = "OtherWorkItem"
 	ItemOver         = "ItemOver"
 	Stopped          = "Stopped"
 	DeviceNotFound   = "DeviceNotFound"
@@ -125,7 +127,7 @@ func Judge(c Call, w World) Decision {
 	if d := Tool(c.Capability, w.Agent); d != nil {
 		return *d
 	}
-	if d := device(c, w); d != nil {
+	if d := Device(c, w); d != nil {
 		return *d
 	}
 	if d := asked(c, w); d != nil {
@@ -138,12 +140,20 @@ func Judge(c Call, w World) Decision {
 	if d != nil {
 		return *d
 	}
-	if v.Approval == manifest.None {
+	if v.Approval == manifest.None && !nextInForce(c, w) {
 		return Decision{Verdict: Free, TimeoutSeconds: v.TimeoutSeconds}
 	}
 	d = approved(c, w)
 	d.TimeoutSeconds = v.TimeoutSeconds
 	return *d
+}
+
+// Meant refuses a call that means another item than the active one; nil means that it does not.
+func Meant(item string, w World) *Decision {
+	if item == "" || w.Agent == nil || item == w.Agent.Status.ActiveWorkItem {
+		return nil
+	}
+	return refuse(OtherWorkItem, "Work item %s is not the active one (any more). Nothing was run.", sanitize.Line(item, 63))
 }
 
 // Tool tells whether the agent has the tool now; nil means yes.
@@ -159,7 +169,8 @@ func Tool(name string, a *v1alpha1.Agent) *Decision {
 	return nil
 }
 
-func device(c Call, w World) *Decision {
+// Device tells whether the agent may name the device and there is one; nil means yes.
+func Device(c Call, w World) *Decision {
 	if !slices.Contains(w.Agent.Spec.Devices, c.Device) {
 		return refuse(DeviceNotAllowed, "%s may not use device %q. It may use: %s.", w.Agent.Name, c.Device, list(w.Agent.Spec.Devices))
 	}
@@ -179,6 +190,8 @@ func Item(w World) *Decision {
 		return refuse(NoWorkItem, "Work item %s belongs to another agent.", it.Name)
 	case it.Over():
 		return refuse(ItemOver, "Work item %s is over; nothing more runs for it.", it.Name)
+	case it.Status.Runtime != nil && it.Status.Runtime.Finished != nil:
+		return refuse(ItemOver, "Work item %s was finished; nothing more runs for it.", it.Name)
 	case it.Stopped():
 		return &Decision{Verdict: Held, Reason: Stopped, Message: "A person said stop. Nothing runs until a person answers continue, replan or abandon."}
 	case it.Halted():

@@ -62,6 +62,10 @@ func read() Call {
 	return Call{ID: "call-9", Device: "web1", Capability: "fs.read", Args: `{"path":"/srv/nisse/a"}`}
 }
 
+func readStep() v1alpha1.PlanStep {
+	return v1alpha1.PlanStep{Device: "web1", Capability: "fs.read", Args: read().Args, ManifestDigest: listDigest}
+}
+
 // world in which ops works on wi-1, whose plan rev-1 (write a, write b, write a) is approved until in 10 minutes.
 func world() *World {
 	w := &World{
@@ -138,27 +142,31 @@ func TestJudge(t *testing.T) {
 		step    int32
 		says    string
 	}{
-		"read-only call":               {call: read(), verdict: Free},
-		"read-only call while waiting": {change: func(w *World) { w.Gates[0].Status = v1alpha1.GateStatus{} }, call: read(), verdict: Free},
-		"next step":                    {call: call(write("a")), verdict: Run, step: 1},
-		"second step":                  {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1") }, call: call(second), verdict: Run, step: 2},
-		"same call twice in a plan":    {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); w.job(2, v1alpha1.JobSucceeded, "call-2") }, call: call(write("a")), verdict: Run, step: 3},
-		"tool that is not allowed":     {change: func(w *World) { w.Agent.Spec.Tools.Allow = []string{"fs.read"} }, call: call(write("a")), verdict: Refuse, reason: ToolNotAllowed},
-		"agent is suspended":           {change: func(w *World) { w.Agent.Spec.Suspend = true }, call: read(), verdict: Refuse, reason: AgentSuspended},
-		"agent is gone":                {change: func(w *World) { w.Agent = nil }, call: read(), verdict: Refuse, reason: ToolNotAllowed},
-		"other device":                 {call: Call{Device: "db1", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotAllowed, says: "web1, gone"},
-		"device that does not exist":   {change: func(w *World) { w.Device = nil }, call: Call{Device: "gone", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotFound},
-		"device that is away":          {change: func(w *World) { w.Manifest, w.Away = nil, "web1 has not answered for 12 min" }, call: read(), verdict: Refuse, reason: DeviceAway, says: "12 min"},
-		"path that is not listed":      {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/etc/shadow"}`}, verdict: Refuse, reason: NotListed, says: "/etc/shadow"},
-		"path with ..":                 {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/srv/nisse/../x"}`}, verdict: Refuse, reason: BadArguments},
-		"no item":                      {change: func(w *World) { w.Item, w.Plans, w.Gates = nil, nil, nil }, call: read(), verdict: Refuse, reason: NoWorkItem},
-		"item of another agent":        {change: func(w *World) { w.Item.Spec.Agent = "dev" }, call: read(), verdict: Refuse, reason: NoWorkItem},
-		"item is closed":               {change: func(w *World) { w.Item.Status.State = v1alpha1.WorkItemClosed }, call: call(write("a")), verdict: Refuse, reason: ItemOver},
-		"item is asked to close":       {change: func(w *World) { w.Item.Spec.Close = true }, call: call(write("a")), verdict: Refuse, reason: ItemOver},
-		"stopped":                      {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }, call: call(write("a")), verdict: Held, reason: Stopped},
-		"stopped holds reading too":    {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }, call: read(), verdict: Held, reason: Stopped},
-		"stop was answered":            {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"}; w.Item.Status.AnsweredStop = "s1" }, call: read(), verdict: Free},
-		"another stop":                 {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s2"}; w.Item.Status.AnsweredStop = "s1" }, call: read(), verdict: Held, reason: Stopped},
+		"read-only call":                       {call: read(), verdict: Free},
+		"read-only call while waiting":         {change: func(w *World) { w.Gates[0].Status = v1alpha1.GateStatus{} }, call: read(), verdict: Free},
+		"read-only call that is the next step": {change: func(w *World) { w.plan(2, readStep()); w.approve(1) }, call: read(), verdict: Run, step: 1},
+		"read-only call that is a later step":  {change: func(w *World) { w.plan(2, write("a"), readStep()); w.approve(1) }, call: read(), verdict: Free},
+		"read-only step before approval":       {change: func(w *World) { w.plan(2, readStep()) }, call: read(), verdict: Free},
+		"next step":                            {call: call(write("a")), verdict: Run, step: 1},
+		"second step":                          {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1") }, call: call(second), verdict: Run, step: 2},
+		"same call twice in a plan":            {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); w.job(2, v1alpha1.JobSucceeded, "call-2") }, call: call(write("a")), verdict: Run, step: 3},
+		"tool that is not allowed":             {change: func(w *World) { w.Agent.Spec.Tools.Allow = []string{"fs.read"} }, call: call(write("a")), verdict: Refuse, reason: ToolNotAllowed},
+		"agent is suspended":                   {change: func(w *World) { w.Agent.Spec.Suspend = true }, call: read(), verdict: Refuse, reason: AgentSuspended},
+		"agent is gone":                        {change: func(w *World) { w.Agent = nil }, call: read(), verdict: Refuse, reason: ToolNotAllowed},
+		"other device":                         {call: Call{Device: "db1", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotAllowed, says: "web1, gone"},
+		"device that does not exist":           {change: func(w *World) { w.Device = nil }, call: Call{Device: "gone", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotFound},
+		"device that is away":                  {change: func(w *World) { w.Manifest, w.Away = nil, "web1 has not answered for 12 min" }, call: read(), verdict: Refuse, reason: DeviceAway, says: "12 min"},
+		"path that is not listed":              {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/etc/shadow"}`}, verdict: Refuse, reason: NotListed, says: "/etc/shadow"},
+		"path with ..":                         {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/srv/nisse/../x"}`}, verdict: Refuse, reason: BadArguments},
+		"no item":                              {change: func(w *World) { w.Item, w.Plans, w.Gates = nil, nil, nil }, call: read(), verdict: Refuse, reason: NoWorkItem},
+		"item of another agent":                {change: func(w *World) { w.Item.Spec.Agent = "dev" }, call: read(), verdict: Refuse, reason: NoWorkItem},
+		"item is closed":                       {change: func(w *World) { w.Item.Status.State = v1alpha1.WorkItemClosed }, call: call(write("a")), verdict: Refuse, reason: ItemOver},
+		"item is finished":                     {change: func(w *World) { w.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{Finished: &v1alpha1.FinishReport{}} }, call: read(), verdict: Refuse, reason: ItemOver},
+		"item is asked to close":               {change: func(w *World) { w.Item.Spec.Close = true }, call: call(write("a")), verdict: Refuse, reason: ItemOver},
+		"stopped":                              {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }, call: call(write("a")), verdict: Held, reason: Stopped},
+		"stopped holds reading too":            {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }, call: read(), verdict: Held, reason: Stopped},
+		"stop was answered":                    {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"}; w.Item.Status.AnsweredStop = "s1" }, call: read(), verdict: Free},
+		"another stop":                         {change: func(w *World) { w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s2"}; w.Item.Status.AnsweredStop = "s1" }, call: read(), verdict: Held, reason: Stopped},
 		"halted": {change: func(w *World) {
 			w.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{Halt: &v1alpha1.HaltReport{ID: "h1", Reason: v1alpha1.HaltCallMismatch, Message: "Differs."}}
 		}, call: call(write("a")), verdict: Held, reason: "CallMismatch", says: "Differs."},

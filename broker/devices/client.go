@@ -1,0 +1,177 @@
+// Package devices speaks with the devices: it signs what the broker asks, believes only answers that the device's own key signed,
+// and knows which of them answer, since when, and what they allow.
+package devices
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/dsse"
+)
+
+// What can go wrong with a device. The three differ in what is known of the deed afterwards.
+var (
+	// ErrNotSent: no connection came about, so nothing has reached the device.
+	ErrNotSent = errors.New("the device cannot be reached")
+	// ErrNoAnswer: something may have reached it, and no answer came back that can be read.
+	ErrNoAnswer = errors.New("the device gave no answer")
+	// ErrUntrusted: an answer came, and the device's key did not sign it.
+	ErrUntrusted = errors.New("what answers does not prove to be the device")
+)
+
+// queryLife is how long a signed question is good for.
+const queryLife = 30 * time.Second
+
+// Target is where a device is and what it must prove.
+type Target struct {
+	Name string
+	URL  string
+	Key  ed25519.PublicKey
+}
+
+// TargetOf reads a Device.
+func TargetOf(d *v1alpha1.Device) (Target, error) {
+	key, err := dsse.ParseKey(d.Spec.PublicKey)
+	if err != nil {
+		return Target{}, fmt.Errorf("device %s: spec.publicKey: %w", d.Name, err)
+	}
+	return Target{Name: d.Name, URL: d.Spec.URL, Key: key}, nil
+}
+
+// Client signs and sends.
+type Client struct {
+	http *http.Client
+	key  ed25519.PrivateKey
+	now  func() time.Time
+}
+
+// NewClient returns a client that signs with the request key.
+func NewClient(key ed25519.PrivateKey, now func() time.Time) *Client {
+	dialer := &net.Dialer{Timeout: 3 * time.Second}
+	return &Client{key: key, now: now, http: &http.Client{
+		Transport: &http.Transport{
+			// No proxy, whatever the environment says: a device is on the mesh.
+			Proxy: nil, DialContext: dialer.DialContext, TLSHandshakeTimeout: 3 * time.Second,
+			MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Call sends a request and returns the device's answer. The context bounds how long the device may take.
+func (c *Client) Call(ctx context.Context, t Target, r wire.Request) (wire.Answer, error) {
+	body, err := dsse.Sign(c.key, dsse.TypeRequest, r)
+	if err != nil {
+		return wire.Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	if len(body) > wire.MaxRequest {
+		return wire.Answer{}, fmt.Errorf("%w: the request has %d bytes, a device reads %d", ErrNotSent, len(body), wire.MaxRequest)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL+"/v1/call", bytes.NewReader(body))
+	if err != nil {
+		return wire.Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return c.answer(req, t, r.Deed, r.Call().Hash())
+}
+
+// Deed asks what became of a deed whose call has this hash.
+func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wire.Answer, error) {
+	req, _, err := c.query(ctx, t, "/v1/deeds/"+deed)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	return c.answer(req, t, deed, callHash)
+}
+
+// Status asks for the device's status.
+func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
+	req, nonce, err := c.query(ctx, t, "/v1/status")
+	if err != nil {
+		return wire.Status{}, err
+	}
+	body, err := c.do(req)
+	if err != nil {
+		return wire.Status{}, err
+	}
+	var s wire.Status
+	if _, err := dsse.Verify(body, wire.TypeStatus, []ed25519.PublicKey{t.Key}, &s); err != nil {
+		return wire.Status{}, fmt.Errorf("%w: %w", ErrUntrusted, err)
+	}
+	if s.V != wire.Version || s.Device != t.Name || s.Nonce != nonce {
+		return wire.Status{}, fmt.Errorf("%w: status of version %d for device %q, or of another question", ErrUntrusted, s.V, s.Device)
+	}
+	return s, nil
+}
+
+func (c *Client) query(ctx context.Context, t Target, path string) (*http.Request, string, error) {
+	nonce := rand.Text()
+	now := c.now()
+	q, err := dsse.Sign(c.key, dsse.TypeQuery, wire.Query{V: wire.Version, Device: t.Name, Path: path, At: now.Unix(), ExpiresAt: now.Add(queryLife).Unix(), Nonce: nonce})
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL+path, nil)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	req.Header.Set(wire.QueryHeader, base64.RawURLEncoding.EncodeToString(q))
+	return req, nonce, nil
+}
+
+func (c *Client) answer(req *http.Request, t Target, deed, callHash string) (wire.Answer, error) {
+	body, err := c.do(req)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	var a wire.Answer
+	if _, err := dsse.Verify(body, dsse.TypeAnswer, []ed25519.PublicKey{t.Key}, &a); err != nil {
+		return wire.Answer{}, fmt.Errorf("%w: %w", ErrUntrusted, err)
+	}
+	if a.V != wire.Version || a.Device != t.Name || a.Deed != deed {
+		return wire.Answer{}, fmt.Errorf("%w: answer of version %d by %q about another deed", ErrUntrusted, a.V, a.Device)
+	}
+	// Only what ran, or runs, must be our call; a refusal may come before the device has read it.
+	switch a.State {
+	case wire.Refused, wire.NotSeen:
+	case wire.Succeeded, wire.Failed, wire.Running, wire.Unknown:
+		if a.CallHash != callHash {
+			return wire.Answer{}, fmt.Errorf("%w: the deed stands for another call there", ErrUntrusted)
+		}
+	default:
+		return wire.Answer{}, fmt.Errorf("%w: state %q is not known", ErrUntrusted, a.State)
+	}
+	return a, nil
+}
+
+func (c *Client) do(req *http.Request) ([]byte, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	}
+	defer func() { _ = res.Body.Close() }() // read-only
+	body, err := io.ReadAll(io.LimitReader(res.Body, dsse.MaxEnvelope+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%w: HTTP %d: %s", ErrNoAnswer, res.StatusCode, strings.TrimSpace(string(body[:min(len(body), 200)])))
+	}
+	return body, nil
+}
