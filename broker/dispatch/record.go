@@ -1,0 +1,77 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/broker/judge"
+	"nisse.io/nisse/internal/crashpoint"
+	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// record writes a job's end, once. If it has one already, that one stands.
+func (d *Dispatcher) record(ctx context.Context, j *v1alpha1.DeviceJob, s v1alpha1.DeviceJobStatus, auditRow int64) (doors.ToolResult, error) {
+	got, wrote := &v1alpha1.DeviceJob{}, false
+	crashpoint.Hit("broker.result.before")
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := d.Live.API.Get(ctx, client.ObjectKeyFromObject(j), got); err != nil {
+			return err
+		}
+		if wrote = got.UID == j.UID && got.Status.State == ""; !wrote {
+			return nil
+		}
+		base := got.DeepCopy()
+		got.Status = s
+		return d.API.Status().Patch(ctx, got, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
+		return doors.ToolResult{}, fmt.Errorf("record the end of job %s: %w", j.Name, err)
+	}
+	crashpoint.Hit("broker.result.after")
+	it := &v1alpha1.WorkItem{}
+	if err := d.Live.API.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: got.Spec.WorkItem.Name}, it); err != nil || string(it.UID) != got.Spec.WorkItem.UID {
+		it = nil // the item is gone, and nobody is left to tell
+	}
+	if wrote {
+		d.tell(ctx, got, it)
+	}
+	if got.Status.State == v1alpha1.JobUnknown && it != nil {
+		if err := d.haltUnknown(ctx, got, it); err != nil {
+			return doors.ToolResult{}, err
+		}
+	}
+	r := FromJob(got)
+	r.AuditRow = auditRow
+	return r, nil
+}
+
+func (d *Dispatcher) tell(ctx context.Context, j *v1alpha1.DeviceJob, it *v1alpha1.WorkItem) {
+	telemetry.Changed(ctx, d.Log, "devicejob.ended", jobEvent(j, it), slog.String("job", j.Name), slog.String("state", string(j.Status.State)),
+		slog.Int("step", int(j.Spec.Step)), slog.String("audit_hash", j.Status.AuditHash))
+	d.Meter.Ended(j.Status.State)
+	if it == nil {
+		return
+	}
+	kind, reason := corev1.EventTypeNormal, "StepSucceeded"
+	if j.Status.State != v1alpha1.JobSucceeded {
+		kind, reason = corev1.EventTypeWarning, "StepFailed"
+	}
+	d.Events.Eventf(it, nil, kind, reason, "Dispatch", "step %d of %s: %s on %s: %s", j.Spec.Step, j.Spec.Gate.Name, j.Spec.Capability, j.Spec.Device, j.Status.State)
+}
+
+// haltUnknown asks a person: the halt's ID comes from the deed, so that it is one halt however often it is filed.
+func (d *Dispatcher) haltUnknown(ctx context.Context, j *v1alpha1.DeviceJob, it *v1alpha1.WorkItem) error {
+	if it.Over() {
+		return nil
+	}
+	_, err := d.Report.Halt(ctx, it, v1alpha1.HaltReport{ID: judge.UnknownHaltID(j.Spec.Deed), Reason: v1alpha1.HaltOutcomeUnknown,
+		Message: judge.UnknownMessage(j), Step: j.Spec.Step})
+	return err
+}
