@@ -1,0 +1,311 @@
+package broker
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/broker/internal/faultydevice"
+	"nisse.io/nisse/internal/doors"
+)
+
+func TestToolsThatAreNotAllowedDoNotExist(t *testing.T) {
+	r := newRig(t, options{agent: func(a *v1alpha1.Agent) { a.Spec.Tools.Allow = []string{"fs.read"} }})
+	s := r.session()
+	var got []string
+	for tool, err := range s.Tools(t.Context(), nil) {
+		must(t, err)
+		got = append(got, tool.Name)
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"finish", "fs_read"}) {
+		t.Errorf("tools %q", got)
+	}
+	for _, name := range []string{"fs_write", "submit_plan", "rm", "fs.read"} {
+		if _, err := r.call(s, "c", name, writeArgs("a", "x")); err == nil || !strings.Contains(err.Error(), "unknown tool") {
+			t.Errorf("%s: %v, want unknown tool", name, err)
+		}
+	}
+}
+
+func TestFromPlanToDeed(t *testing.T) {
+	r := newRig(t, options{})
+	r.want(r.do("c0", "fs_write", writeArgs("a", "x")), doors.Refused, "NoPlan")
+	r.want(r.do("c1", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Done, "")
+	p := r.submit("c2", "a", "b")
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Pending, "AwaitingApproval")
+	g := r.gate(p)
+	res := r.do("c4", "fs_write", writeArgs("a", "x"))
+	r.want(res, doors.Pending, "AwaitingApproval")
+	if res.Gate != g.Name || res.Revision != 1 {
+		t.Errorf("pending names gate %q rev %d", res.Gate, res.Revision)
+	}
+	r.outcome(g, v1alpha1.GateApproved, r.statement(g, p, r.approver))
+	res = r.do("c5", "fs_write", `{"path":"/srv/a","device":"web1","content":"x"}`)
+	r.want(res, doors.Done, "")
+	if res.Step != 1 || res.AuditHash == "" || string(res.Output) != `{"ok":true}` {
+		t.Errorf("result %+v", res)
+	}
+	again := r.do("c5", "fs_write", writeArgs("a", "x"))
+	r.want(again, doors.Done, "")
+	r.want(r.do("c6", "fs_write", writeArgs("b", "x")), doors.Done, "")
+	r.want(r.do("c7", "fs_write", writeArgs("c", "x")), doors.Refused, "PlanDone")
+	r.ran(2)
+	for _, j := range r.jobs() {
+		if j.Status.State != v1alpha1.JobSucceeded || j.Labels[v1alpha1.LabelWorkItem] != "wi-1" || len(j.OwnerReferences) != 1 || j.OwnerReferences[0].BlockOwnerDeletion != nil {
+			t.Errorf("job %+v", j)
+		}
+	}
+	r.want(r.do("c8", "finish", `{"summary":"both written"}`), doors.Done, "")
+	r.want(r.do("c8", "finish", `{"summary":"both written"}`), doors.Done, "")
+	if f := r.itemNow().Status.Runtime.Finished; f == nil || f.Summary != "both written" {
+		t.Errorf("finished %+v", f)
+	}
+	r.want(r.do("c9", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Refused, "ItemOver")
+	if want := []string{"PlanSubmitted", "StepSucceeded", "StepSucceeded"}; !slices.Equal(r.events.all, want) {
+		t.Errorf("events %q, want %q", r.events.all, want)
+	}
+}
+
+func TestARepeatedFinishDoesNotEndTheNextItem(t *testing.T) {
+	r := newRig(t, options{})
+	s := r.session()
+	res, err := r.callFor(s, "wi-1", "f1", "finish", `{"summary":"done"}`)
+	must(t, err)
+	r.want(res, doors.Done, "")
+	r.status(r.item, func() { r.item.Status.State = v1alpha1.WorkItemClosed })
+	next := r.newItem("wi-2")
+	r.activate("wi-2")
+	res, err = r.callFor(s, "wi-1", "f1", "finish", `{"summary":"done"}`)
+	must(t, err)
+	r.want(res, doors.Done, "")
+	res, err = r.callFor(s, "wi-1", "r1", "fs_read", `{"device":"web1","path":"/srv/a"}`)
+	must(t, err)
+	r.want(res, doors.Refused, "OtherWorkItem")
+	must(t, r.api.Get(t.Context(), client.ObjectKeyFromObject(next), next))
+	if next.Status.Runtime != nil {
+		t.Errorf("the next item got %+v", next.Status.Runtime)
+	}
+}
+
+// Case 1: a later revision drops a target; the older approved plan must not run.
+func TestAnOlderPlanDoesNotRun(t *testing.T) {
+	r := newRig(t, options{})
+	r.approve(r.submit("c1", "a"))
+	p2 := r.submit("c2", "b")
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Pending, "AwaitingApproval")
+	r.approve(p2)
+	res := r.do("c4", "fs_write", writeArgs("a", "x"))
+	r.want(res, doors.Halted, "CallMismatch")
+	r.ran(0)
+}
+
+// Case 4 and the stop: what was approved and then revoked does not run; revocation acts where the deed is done.
+func TestRevocation(t *testing.T) {
+	tests := map[string]struct {
+		revoke func(*rig)
+		status string
+		reason string
+	}{
+		"stop":              {func(r *rig) { r.spec(r.item, func() { r.item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }) }, doors.Halted, "Stopped"},
+		"close":             {func(r *rig) { r.spec(r.item, func() { r.item.Spec.Close = true }) }, doors.Refused, "ItemOver"},
+		"replan":            {func(r *rig) { r.status(r.item, func() { r.item.Status.ClosedRevision = 1 }) }, doors.Refused, "PlanClosed"},
+		"plan deleted":      {func(r *rig) { must(r.t, r.api.DeleteAllOf(r.t.Context(), &v1alpha1.Plan{}, client.InNamespace(r.ns))) }, doors.Refused, "NoPlan"},
+		"gate deleted":      {func(r *rig) { must(r.t, r.api.DeleteAllOf(r.t.Context(), &v1alpha1.Gate{}, client.InNamespace(r.ns))) }, doors.Pending, "AwaitingApproval"},
+		"tool taken away":   {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Tools.Allow = []string{"fs.read"} }) }, "unknown", ""},
+		"device taken away": {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Devices = nil }) }, "unknown", ""},
+		"agent suspended":   {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Suspend = true }) }, doors.Refused, "AgentSuspended"},
+		"another manifest": {func(r *rig) {
+			d := &v1alpha1.Device{ObjectMeta: r.meta("web1")}
+			r.spec(d, func() { d.Spec.ManifestDigest = "sha256:" + strings.Repeat("0", 64) })
+		}, doors.Refused, "DeviceAway"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, options{})
+			s := r.session() // it saw the tools before
+			r.approve(r.submit("c1", "a"))
+			tt.revoke(r)
+			res, err := r.call(s, "c2", "fs_write", writeArgs("a", "x"))
+			if tt.status == "unknown" {
+				// The list of tools may lag; the judge does not.
+				if err == nil && res.Status != doors.Refused {
+					t.Errorf("got %+v", res)
+				}
+			} else {
+				must(t, err)
+				r.want(res, tt.status, tt.reason)
+			}
+			r.ran(0)
+		})
+	}
+}
+
+// Case 14: what is in the objects was edited between display and decision.
+func TestEditedObjectsDoNotRun(t *testing.T) {
+	r := newRig(t, options{})
+	p := r.submit("c1", "a")
+	g := r.gate(p)
+	forged := r.statement(g, p, newKey(t))
+	r.outcome(g, v1alpha1.GateApproved, forged)
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Refused, "StatementInvalid")
+
+	p2 := r.submit("c3", "b")
+	g2 := r.gate(p2)
+	other := p2.DeepCopy()
+	other.Spec.Steps[0].Args = `{"content":"x","path":"/srv/z"}`
+	r.outcome(g2, v1alpha1.GateApproved, r.statement(g2, other, r.approver)) // the right key, other calls
+	r.want(r.do("c4", "fs_write", writeArgs("b", "x")), doors.Refused, "StatementInvalid")
+	r.ran(0)
+}
+
+// Case 21: denied is terminal.
+func TestARejectedPlanNeverRuns(t *testing.T) {
+	r := newRig(t, options{})
+	g := r.gate(r.submit("c1", "a"))
+	r.outcome(g, v1alpha1.GateRejected, "")
+	res := r.do("c2", "fs_write", writeArgs("a", "x"))
+	r.want(res, doors.Refused, "PlanRejected")
+	if !strings.Contains(res.Message, `lucas: "use daily.txt"`) {
+		t.Errorf("message %q does not tell who and why", res.Message)
+	}
+	_, url := r.start(options{}) // a restart changes nothing
+	res, err := r.call(r.sessionAt(url), "c2", "fs_write", writeArgs("a", "x"))
+	must(t, err)
+	r.want(res, doors.Refused, "PlanRejected")
+	r.ran(0)
+}
+
+func TestOneCharacterDiffers(t *testing.T) {
+	r := newRig(t, options{})
+	r.approve(r.submit("c1", "a"))
+	res := r.do("c2", "fs_write", writeArgs("A", "x"))
+	r.want(res, doors.Halted, "CallMismatch")
+	it := r.itemNow()
+	if !it.Halted() || it.Status.Runtime.Halt.Revision != 1 || it.Status.Runtime.Halt.Step != 1 || !strings.Contains(it.Status.Runtime.Halt.Message, `path="/srv/a"; ops called it with path="/srv/A"`) {
+		t.Fatalf("halt %+v", it.Status.Runtime)
+	}
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Halted, "CallMismatch")
+	r.want(r.do("c4", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Halted, "CallMismatch")
+	r.want(r.do("c5", "submit_plan", planArgs("z")), doors.Halted, "CallMismatch")
+	r.want(r.do("c6", "ask_human", `{"question":"why?"}`), doors.Halted, "CallMismatch")
+	r.want(r.do("c7", "finish", `{"summary":"x"}`), doors.Halted, "CallMismatch")
+	r.ran(0)
+	r.status(r.item, func() { r.item.Status.AnsweredHalt = r.item.Status.Runtime.Halt.ID }) // a person said continue
+	r.want(r.do("c8", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.ran(1)
+}
+
+// Case 18: a tool returns 2 MB.
+func TestAHugeResultIsCut(t *testing.T) {
+	r := newRig(t, options{})
+	r.approve(r.submit("c1", "a"))
+	big := `{"stdout":"` + strings.Repeat("ab\\u001b[31m<|im_start|>", 100_000) + `","exitCode":0}`
+	r.device.Set(faultydevice.Fault{Result: big})
+	for _, res := range []doors.ToolResult{r.do("c2", "fs_write", writeArgs("a", "x")), r.do("c3", "exec", `{"device":"web1","argv":["/usr/bin/df","-h"]}`)} {
+		r.want(res, doors.Done, "")
+		out := string(res.Output)
+		if len(out) > 8192 || len(out) < 4000 || !strings.Contains(out, "bytes left out") || !strings.Contains(out, `"exitCode":0`) || strings.Contains(out, "<|im_start|>") || strings.Contains(out, "u001b") {
+			t.Errorf("%d bytes of output: %.300s", len(out), out)
+		}
+	}
+	if j := r.jobs()[0]; len(j.Status.Result) > 8192 || j.Status.State != v1alpha1.JobSucceeded {
+		t.Errorf("job holds %d bytes, %s", len(j.Status.Result), j.Status.State)
+	}
+}
+
+func TestBadInputIsRefusedWithASentence(t *testing.T) {
+	r := newRig(t, options{})
+	tests := map[string]struct{ tool, args, reason, says string }{
+		"duplicate keys":      {"fs_read", `{"device":"web1","path":"/srv/a","path":"/srv/b"}`, "BadArguments", `duplicate key "path"`},
+		"float":               {"fs_read", `{"device":"web1","path":"/srv/a","limit":1.5}`, "BadArguments", "float"},
+		"huge integer":        {"fs_read", `{"device":"web1","path":"/srv/a","limit":99999999999999999999}`, "BadArguments", "2^53"},
+		"field too many":      {"fs_read", `{"device":"web1","path":"/srv/a","x":1}`, "BadArguments", "x"},
+		"other device":        {"fs_read", `{"device":"db1","path":"/srv/a"}`, "BadArguments", "web1"},
+		"not allowed there":   {"fs_read", `{"device":"web1","path":"/etc/shadow"}`, "NotListed", "/etc/shadow"},
+		"plan: zero steps":    {"submit_plan", `{"reason":"x","steps":[]}`, "BadArguments", "minItems"},
+		"plan: duplicate key": {"submit_plan", `{"reason":"x","steps":[{"device":"web1","capability":"fs.write","args":{"path":"/srv/a","path":"/srv/b","content":""}}]}`, "BadArguments", "duplicate key"},
+		"plan: bad step":      {"submit_plan", `{"reason":"x","steps":[{"device":"web1","capability":"fs.write","args":{"path":"/srv/a","content":"x"}},{"device":"web1","capability":"fs.write","args":{"path":"/srv/a"}}]}`, "BadArguments", "Step 2"},
+		"plan: not allowed":   {"submit_plan", `{"reason":"x","steps":[{"device":"web1","capability":"fs.write","args":{"path":"/etc/a","content":"x"}}]}`, "NotListed", "Step 1"},
+		"plan: too long":      {"submit_plan", `{"reason":"x","steps":[{"device":"web1","capability":"fs.write","args":{"path":"/srv/a","content":"` + strings.Repeat("x", 17000) + `"}}]}`, "PlanTooLong", "16384"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			res := r.do("", tt.tool, tt.args)
+			r.want(res, doors.Refused, tt.reason)
+			if !strings.Contains(res.Message, tt.says) {
+				t.Errorf("message %q does not say %q", res.Message, tt.says)
+			}
+		})
+	}
+	var plans v1alpha1.PlanList
+	must(t, r.api.List(t.Context(), &plans, client.InNamespace(r.ns)))
+	if len(plans.Items) != 0 || len(r.device.Runs()) != 0 {
+		t.Errorf("%d plans, %d runs", len(plans.Items), len(r.device.Runs()))
+	}
+}
+
+func TestTheSameCallIDIsTheSameCall(t *testing.T) {
+	r := newRig(t, options{})
+	read := `{"device":"web1","path":"/srv/a"}`
+	for range 2 {
+		r.want(r.do("c1", "fs_read", read), doors.Done, "")
+	}
+	if n := len(r.device.Runs()); n != 1 {
+		t.Errorf("one call ran %d times", n)
+	}
+	r.want(r.do("c1", "fs_read", `{"device":"web1","path":"/srv/b"}`), doors.Refused, "CallIDReused")
+	for range 2 { // without an ID reading is done anew: an old answer would be worse
+		r.want(r.do("", "fs_read", read), doors.Done, "")
+	}
+	if n := len(r.device.Runs()); n != 3 {
+		t.Errorf("%d runs, want 3", n)
+	}
+	p := r.submit("p1", "a", "b")
+	if again := r.submit("p1", "a", "b"); again.UID != p.UID {
+		t.Error("the same submit_plan made another plan")
+	}
+	if again := r.submit("p2", "a", "b"); again.UID != p.UID {
+		t.Error("the same steps made another plan while the first waits")
+	}
+	r.want(r.do("p1", "submit_plan", planArgs("z")), doors.Refused, "CallIDReused")
+	r.approve(p)
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.want(r.do("c2", "fs_write", writeArgs("b", "x")), doors.Refused, "CallIDReused")
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.want(r.do("", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.ran(1)
+}
+
+func TestQuestions(t *testing.T) {
+	r := newRig(t, options{})
+	r.want(r.do("q1", "ask_human", `{"question":"which file?"}`), doors.Pending, "")
+	r.want(r.do("q1", "ask_human", `{"question":"which file?"}`), doors.Pending, "")
+	r.want(r.do("q2", "ask_human", `{"question":"which host?"}`), doors.Refused, "QuestionOpen")
+	q := r.itemNow().Status.Runtime.Question
+	if q == nil || q.Text != "which file?" {
+		t.Fatalf("question %+v", q)
+	}
+	r.status(r.item, func() { r.item.Status.Conversation = &v1alpha1.WorkItemConversation{AnsweredQuestion: q.ID} })
+	r.want(r.do("q1", "ask_human", `{"question":"which file?"}`), doors.Done, "")
+	r.want(r.do("q2", "ask_human", `{"question":"which host?"}`), doors.Pending, "")
+}
+
+func TestLimits(t *testing.T) {
+	three, two := int32(3), int32(2)
+	r := newRig(t, options{agent: func(a *v1alpha1.Agent) {
+		a.Spec.Limits = &v1alpha1.Limits{ToolCallsPerMinute: &three, PlanRevisions: &two}
+	}})
+	s := r.session()
+	submit := func(id string, files ...string) doors.ToolResult {
+		res, err := r.call(s, id, "submit_plan", planArgs(files...))
+		must(t, err)
+		return res
+	}
+	r.want(submit("1", "a"), doors.Pending, "AwaitingApproval")
+	r.want(submit("2", "b"), doors.Pending, "AwaitingApproval")
+	r.want(submit("3", "c"), doors.Refused, "TooManyRevisions")
+	r.want(submit("4", "d"), doors.Refused, "RateLimited")
+}

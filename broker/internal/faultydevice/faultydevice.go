@@ -1,0 +1,278 @@
+// Package faultydevice is a device for tests of what can go wrong on the way: it checks signatures, keeps a deed table and counts what
+// ran, and it loses answers, falls silent or refuses when told to. The real device's own server is used wherever nothing goes wrong.
+package faultydevice
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/manifest"
+)
+
+// Device of a test.
+type Device struct {
+	Name     string
+	URL      string
+	Key      ed25519.PrivateKey
+	Manifest *manifest.Manifest
+	Digest   string
+
+	t        testing.TB
+	request  ed25519.PublicKey
+	approval ed25519.PublicKey
+
+	mu    sync.Mutex
+	deeds map[string]*deed
+	runs  []wire.Request
+	fault Fault
+}
+
+type deed struct {
+	hash   string
+	answer wire.Answer
+}
+
+// Fault is what goes wrong at the next calls.
+type Fault struct {
+	// Silent devices answer nothing: connections are cut before the request is read.
+	Silent bool
+	// LoseAnswer cuts the connection after the deed was done.
+	LoseAnswer bool
+	// LoseDeeds cuts the connection when asked about a deed.
+	LoseDeeds bool
+	// Refuse with this reason.
+	Refuse wire.Reason
+	// State that a deed ends in, instead of Succeeded.
+	State wire.State
+	// Result of a deed.
+	Result string
+	// WrongKey signs with a key that nobody knows.
+	WrongKey bool
+	// Clock is added to the device's time.
+	Clock time.Duration
+	// Gate, when set, is waited for before a deed runs.
+	Gate <-chan struct{}
+}
+
+// New device with paths under /srv free to read and to write with approval.
+func New(t testing.TB, name string, request, approvalKey ed25519.PublicKey) *Device {
+	t.Helper()
+	m, err := manifest.Parse([]byte(fmt.Sprintf(`
+v: 1
+device: %s
+keys: {request: [%q], approval: [%q]}
+paths:
+  fs.read: [{glob: /srv/**, approval: None}]
+  fs.write: [{glob: /srv/**, approval: Required}]
+commands:
+- {argv: [/usr/bin/df, -h], approval: None}
+- {argv: [/usr/bin/touch, "{f}"], slots: {f: {type: path, glob: /srv/**}}, approval: Required}
+limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, name, dsse.EncodeKey(request), dsse.EncodeKey(approvalKey))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := m.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Device{Name: name, Key: key, Manifest: m, Digest: digest, t: t, request: request, approval: approvalKey, deeds: map[string]*deed{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/call", d.call)
+	mux.HandleFunc("GET /v1/deeds/{id}", d.ask)
+	mux.HandleFunc("GET /v1/status", d.status)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	d.URL = srv.URL
+	return d
+}
+
+// Set what goes wrong from now on.
+func (d *Device) Set(f Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = f
+}
+
+// Runs are the requests that ran, in order.
+func (d *Device) Runs() []wire.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]wire.Request{}, d.runs...)
+}
+
+// Approved counts the deeds that ran with an approval.
+func (d *Device) Approved() int {
+	n := 0
+	for _, r := range d.Runs() {
+		if r.Approved != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *Device) faults() Fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fault
+}
+
+func (d *Device) now() int64 { return time.Now().Add(d.faults().Clock).Unix() }
+
+func cutOff() { panic(http.ErrAbortHandler) }
+
+func (d *Device) call(w http.ResponseWriter, req *http.Request) {
+	f := d.faults()
+	if f.Silent {
+		cutOff()
+	}
+	body, err := io.ReadAll(io.LimitReader(req.Body, wire.MaxRequest))
+	if err != nil {
+		cutOff()
+	}
+	var r wire.Request
+	if _, err := dsse.Verify(body, dsse.TypeRequest, []ed25519.PublicKey{d.request}, &r); err != nil {
+		d.answer(w, wire.Answer{State: wire.Refused, Reason: wire.BadSignature, Message: err.Error()})
+		return
+	}
+	if f.Gate != nil {
+		<-f.Gate
+	}
+	a := d.do(r, f)
+	if f.LoseAnswer {
+		cutOff()
+	}
+	d.answer(w, a)
+}
+
+func (d *Device) do(r wire.Request, f Fault) wire.Answer {
+	a := wire.Answer{Deed: r.Deed, CallHash: r.Call().Hash()}
+	refuse := func(reason wire.Reason) wire.Answer {
+		a.State, a.Reason, a.Message = wire.Refused, reason, "refused by the test's device"
+		return a
+	}
+	switch {
+	case f.Refuse != "":
+		return refuse(f.Refuse)
+	case r.ManifestDigest != d.Digest:
+		return refuse(wire.OtherManifest)
+	case d.now() >= r.ExpiresAt:
+		return refuse(wire.Expired)
+	case r.ExpiresAt-r.At > wire.MaxWindowSeconds:
+		return refuse(wire.WindowTooLong)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if before, ok := d.deeds[r.Deed]; ok {
+		if before.hash != a.CallHash {
+			a.CallHash = before.hash
+			return refuse(wire.DeedConflict)
+		}
+		return before.answer
+	}
+	v, err := d.Manifest.Check(r.Capability, r.Args)
+	if err != nil {
+		return refuse(wire.NotAllowed)
+	}
+	if v.Approval == manifest.Required && !d.covered(r) {
+		return refuse(wire.NotCovered)
+	}
+	d.runs = append(d.runs, r)
+	a.State, a.Result, a.AuditRow, a.AuditHash = wire.Succeeded, `{"ok":true}`, int64(len(d.runs)), strings.Repeat("a", 64)
+	if f.State != "" {
+		a.State, a.Message = f.State, "as the test wants it"
+	}
+	if f.Result != "" {
+		a.Result = f.Result
+	}
+	d.deeds[r.Deed] = &deed{a.CallHash, a}
+	return a
+}
+
+func (d *Device) covered(r wire.Request) bool {
+	if r.Approved == nil {
+		return false
+	}
+	s, err := approval.Verify(r.Approved.Statement, []ed25519.PublicKey{d.approval})
+	return err == nil && s.GateUID == r.Approved.GateUID && s.Covers(r.Approved.Step, r.Approved.Attempt, r.Call(), time.Now().Unix()) == nil
+}
+
+func (d *Device) ask(w http.ResponseWriter, req *http.Request) {
+	f := d.faults()
+	if f.Silent || f.LoseDeeds {
+		cutOff()
+	}
+	if _, ok := d.query(w, req); !ok {
+		return
+	}
+	id := req.PathValue("id")
+	d.mu.Lock()
+	got, ok := d.deeds[id]
+	d.mu.Unlock()
+	if !ok {
+		d.answer(w, wire.Answer{Deed: id, State: wire.NotSeen})
+		return
+	}
+	d.answer(w, got.answer)
+}
+
+func (d *Device) status(w http.ResponseWriter, req *http.Request) {
+	if d.faults().Silent {
+		cutOff()
+	}
+	q, ok := d.query(w, req)
+	if !ok {
+		return
+	}
+	text, err := d.Manifest.Canonical()
+	if err != nil {
+		d.t.Error(err)
+	}
+	d.send(w, wire.TypeStatus, wire.Status{V: wire.Version, Device: d.Name, Nonce: q.Nonce, Manifest: string(text), Now: d.now(), Version: "test"})
+}
+
+func (d *Device) query(w http.ResponseWriter, req *http.Request) (wire.Query, bool) {
+	var q wire.Query
+	b, err := base64.RawURLEncoding.DecodeString(req.Header.Get(wire.QueryHeader))
+	if err == nil {
+		_, err = dsse.Verify(b, dsse.TypeQuery, []ed25519.PublicKey{d.request}, &q)
+	}
+	if err != nil || q.Path != req.URL.Path || q.Device != d.Name {
+		http.Error(w, "bad query", http.StatusBadRequest)
+		return q, false
+	}
+	return q, true
+}
+
+func (d *Device) answer(w http.ResponseWriter, a wire.Answer) {
+	a.V, a.Device, a.Now = wire.Version, d.Name, d.now()
+	d.send(w, dsse.TypeAnswer, a)
+}
+
+func (d *Device) send(w http.ResponseWriter, kind string, payload any) {
+	key := d.Key
+	if d.faults().WrongKey {
+		_, key, _ = ed25519.GenerateKey(nil) // the system's randomness does not fail
+	}
+	b, err := dsse.Sign(key, kind, payload)
+	if err != nil {
+		d.t.Errorf("sign: %v", err)
+		cutOff()
+	}
+	_, _ = w.Write(b) // a caller that went away is one of the faults
+}

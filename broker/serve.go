@@ -1,0 +1,146 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"nisse.io/nisse/api/v1alpha1"
+)
+
+// Addresses of a broker process.
+type Addresses struct {
+	// Door that agents' pods speak to.
+	Door string
+	// Metrics with /metrics, /healthz and /readyz.
+	Metrics string
+	// SystemNamespace holds the Lease.
+	SystemNamespace string
+}
+
+// How fast another broker takes over when one vanishes without a word.
+var (
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// Serve runs a broker against an API server until the context ends. Only the holder of the Lease serves; a broker that loses it
+// ends at once.
+func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error {
+	ctrl.SetLogger(logr.FromSlogHandler(c.Log.Handler()))
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("scheme: %w", err)
+	}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	me := identity()
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, at.SystemNamespace, LeaseName, kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: me})
+	if err != nil {
+		return fmt.Errorf("lease: %w", err)
+	}
+	var ready atomic.Bool
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}, DefaultTransform: cache.TransformStripManagedFields()},
+		LeaderElection:                true,
+		LeaderElectionReleaseOnCancel: true, LeaderElectionResourceLockInterface: lock,
+		LeaseDuration: &leaseDuration, RenewDeadline: &renewDeadline, RetryPeriod: &retryPeriod,
+		Metrics: metricsserver.Options{BindAddress: at.Metrics, ExtraHandlers: map[string]http.Handler{"/healthz": healthy(func() bool { return true }), "/readyz": healthy(ready.Load)}},
+	})
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("reach the API server: %w", err)
+	}
+	b := New(c, World{
+		Live: direct, Cached: mgr.GetCache(), Kube: kube, Fence: Lease{kube, at.SystemNamespace, me}, Events: mgr.GetEventRecorder("nisse-broker"), Metrics: metrics.Registry,
+	})
+	if err := b.Watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	if err := mgr.Add(leading(b.Run)); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	if err := mgr.Add(leading(func(ctx context.Context) error { return listen(ctx, at.Door, b.Handler(), &ready) })); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// identity at the Lease. In a pod it is the pod's name: when its container is restarted the process before is surely gone, and the
+// new one need not wait for the Lease to lapse. Elsewhere every process is somebody else.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return host + "_" + rand.Text()
+	}
+	return host
+}
+
+// leading runs only while the Lease is held.
+type leading func(context.Context) error
+
+func (l leading) Start(ctx context.Context) error { return l(ctx) }
+
+func (leading) NeedLeaderElection() bool { return true }
+
+// listen serves the door until the context ends, then lets calls under way end.
+func listen(ctx context.Context, address string, h http.Handler, ready *atomic.Bool) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("open the agents' door: %w", err)
+	}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the streams when the broker does
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	ready.Store(true)
+	defer ready.Store(false)
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve the agents' door: %w", err)
+	case <-ctx.Done():
+	}
+	ready.Store(false)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 25*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(closing); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("close the agents' door: %w", err)
+	}
+	return nil
+}
+
+func healthy(ok func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ok() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n")) // the prober is gone; nothing to add
+	})
+}
