@@ -58,7 +58,7 @@ bring_model() {
     start relay "${unprivileged[@]}" "$bin/relay" -listen "$NODEIP:$model_port" -to "$LLM_BASE_URL"
     expect relay 10 listens relay
     hint "is LLM_BASE_URL the base of an OpenAI-compatible API, with /v1 if it has one, and LLM_API_KEY right?"
-    curl --silent --show-error --fail-with-body --max-time 20 --output /dev/null -H "Authorization: Bearer ${LLM_API_KEY:-none}" "http://$NODEIP:$model_port/models"
+    curl --silent --show-error --fail-with-body --max-time 20 -H "Authorization: Bearer ${LLM_API_KEY:-none}" "http://$NODEIP:$model_port/models"
     remember model-url "http://$NODEIP:$model_port"
     remember model-name "$LLM_MODEL"
     remember model-key "${LLM_API_KEY:-none}"

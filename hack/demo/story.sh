@@ -89,7 +89,7 @@ what_next() {
 
 All of it goes on running.
   Talk to it       Element at $(recall matrix-url), as @$person_account:$server_name / $(recall password), room #ops:$server_name.
-                   Try: "what is in $files?"
+                   Try: "what is in $files?"   (from another computer: ssh -L $matrix_port:127.0.0.1:$matrix_port THIS-MACHINE)
   Without Element  bin=$bin; \$bin/person -home $NISSE_RUN/homeserver -as $person_account say -room '#ops:$server_name' "what is in $files?"
   Look at it       . hack/cluster/env.sh && kubectl -n $agents_namespace get nisse
   Stop it          make demo-down   (WIPE=1 removes its state too)
