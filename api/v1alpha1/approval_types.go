@@ -118,6 +118,7 @@ type ApprovalStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.spec.gate.name
 // +kubebuilder:resource:categories=nisse
 // +kubebuilder:printcolumn:name="Gate",type=string,JSONPath=`.spec.gate.name`
 // +kubebuilder:printcolumn:name="Decision",type=string,JSONPath=`.spec.decision`

@@ -200,6 +200,7 @@ type GateStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
 // +kubebuilder:resource:categories=nisse
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`
 // +kubebuilder:printcolumn:name="For",type=string,JSONPath=`.spec.title`

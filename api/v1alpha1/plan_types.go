@@ -99,6 +99,7 @@ type PlanStatus struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
 // +kubebuilder:resource:categories=nisse
 // +kubebuilder:printcolumn:name="WorkItem",type=string,JSONPath=`.spec.workItem.name`
 // +kubebuilder:printcolumn:name="Rev",type=integer,JSONPath=`.spec.revision`

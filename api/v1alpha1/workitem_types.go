@@ -306,6 +306,7 @@ func (w *WorkItem) Correlation() string {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.spec.agent
 // +kubebuilder:resource:categories=nisse,shortName=wi
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.agent`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
