@@ -10,6 +10,16 @@ const (
 	LabelAgentAccess = "nisse.io/agent-access"
 )
 
+// Fields that the API server can select by.
+const (
+	// FieldGate of an Approval.
+	FieldGate = "spec.gate.name"
+	// FieldWorkItem of a Plan or a Gate.
+	FieldWorkItem = "spec.workItem.name"
+	// FieldAgent of a WorkItem.
+	FieldAgent = "spec.agent"
+)
+
 // Condition types. Every condition carries observedGeneration.
 const (
 	// ConditionReady tells whether the object does what its spec asks. It is always present.

@@ -32,6 +32,8 @@ func (w *Waiting) Error() string {
 type Stall struct {
 	Reason  string
 	Message string
+	// Recheck is set when the cure is a change that sends the manager no event, as with Secrets, which it may not watch.
+	Recheck time.Duration
 }
 
 func (s *Stall) Error() string { return s.Reason + ": " + s.Message }
@@ -52,8 +54,10 @@ func Result(err error) (reconcile.Result, error) {
 	var w *Waiting
 	var s *Stall
 	switch {
-	case err == nil, errors.As(err, &s):
+	case err == nil:
 		return reconcile.Result{}, nil
+	case errors.As(err, &s):
+		return reconcile.Result{RequeueAfter: s.Recheck}, nil
 	case errors.As(err, &w):
 		return reconcile.Result{RequeueAfter: max(w.After, time.Millisecond)}, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):

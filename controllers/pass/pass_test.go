@@ -35,6 +35,7 @@ func TestResult(t *testing.T) {
 		{"waits for a moment that has passed", pass.Later(-time.Minute), reconcile.Result{RequeueAfter: time.Millisecond}, false, true},
 		{"waits, wrapped", fmt.Errorf("gate: %w", pass.Later(time.Minute)), reconcile.Result{RequeueAfter: time.Minute}, false, true},
 		{"stalled", pass.Stalled("PersonNotFound", "Person %s does not exist", "lucas"), reconcile.Result{}, false, true},
+		{"stalled on what sends no event", &pass.Stall{Reason: "SecretNotUsable", Recheck: time.Minute}, reconcile.Result{RequeueAfter: time.Minute}, false, true},
 		{"conflict", fmt.Errorf("status: %w", apierrors.NewConflict(resource, "g", broken)), reconcile.Result{RequeueAfter: 50 * time.Millisecond}, false, false},
 		{"made by another", apierrors.NewAlreadyExists(resource, "g"), reconcile.Result{RequeueAfter: 50 * time.Millisecond}, false, false},
 		{"broken", broken, reconcile.Result{}, true, false},

@@ -121,16 +121,21 @@ func flags(b *strings.Builder, g Gate) {
 	fmt.Fprintf(b, "Asked because: %s\n", g.Rule)
 }
 
-func who(g Gate) string {
-	names := make([]string, len(g.Approvers))
-	for i, n := range g.Approvers {
+// Names lists people's names on one line.
+func Names(people []string) string {
+	names := make([]string, len(people))
+	for i, n := range people {
 		names[i] = plain(n)
 	}
-	all := strings.Join(names, ", ")
+	return strings.Join(names, ", ")
+}
+
+func who(g Gate) string {
+	all := Names(g.Approvers)
 	if g.Required > 1 {
 		return fmt.Sprintf("%d of %s", g.Required, all)
 	}
-	if len(names) > 1 {
+	if len(g.Approvers) > 1 {
 		return "one of " + all
 	}
 	return all

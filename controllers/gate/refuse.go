@@ -1,0 +1,49 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/gate/policy"
+	"nisse.io/nisse/controllers/pass"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// refuse writes into an Approval why it does not count, once.
+func (r *Reconciler) refuse(ctx context.Context, g *v1alpha1.Gate, refusal policy.Refusal) error {
+	after := refusal.Approval.DeepCopy()
+	after.Status = v1alpha1.ApprovalStatus{Reason: refusal.Reason, Message: refusal.Message}
+	if _, err := pass.WriteStatus(ctx, r.Client, refusal.Approval, after); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	refusals.WithLabelValues(refusal.Reason).Inc()
+	telemetry.Changed(ctx, r.Log, "approval.refused", telemetry.Event{Agent: g.Spec.Agent, TaskID: g.Spec.WorkItem.Name, Cause: after.Name},
+		slog.String("gate", g.Name), slog.String("reason", refusal.Reason), slog.String("approver", after.Spec.Approver))
+	return nil
+}
+
+// refuseLate tells everybody who decided a gate that had been decided. It goes by the cache: an Approval that the cache does not
+// show yet will start another pass.
+func (r *Reconciler) refuseLate(ctx context.Context, g *v1alpha1.Gate) error {
+	var list v1alpha1.ApprovalList
+	if err := r.Client.List(ctx, &list, client.InNamespace(g.Namespace), client.MatchingFields{v1alpha1.FieldGate: g.Name}); err != nil {
+		return fmt.Errorf("list the approvals of gate %s: %w", g.Name, err)
+	}
+	for i := range list.Items {
+		a := &list.Items[i]
+		if a.Status.Reason != "" || slices.ContainsFunc(g.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Approval == a.Name }) {
+			continue
+		}
+		// The same gate or a namesake of it: the first two checks say which, in the words people read.
+		_, reason, message := policy.Judge(policy.Input{Gate: g, Approval: a})
+		if err := r.refuse(ctx, g, policy.Refusal{Approval: a, Reason: reason, Message: message}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package workitem
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/condition"
+	"nisse.io/nisse/controllers/gate/opening"
+	"nisse.io/nisse/controllers/gate/render"
+	"nisse.io/nisse/controllers/gate/subject"
+	"nisse.io/nisse/controllers/pass"
+	"nisse.io/nisse/controllers/workitem/workflow"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// Reasons of a WorkItem's Ready condition beside those in the API. Both mean an older manager meets newer objects.
+const (
+	// ReasonWorkflowUnknown: the agent's workflow is not known to this version. Stalled.
+	ReasonWorkflowUnknown = "WorkflowUnknown"
+	// ReasonAnswerUnknown: a halt was answered with something that this version does not know. Stalled.
+	ReasonAnswerUnknown = "AnswerUnknown"
+)
+
+// maxWaitingFor is the limit of status.waitingFor.
+const maxWaitingFor = 512
+
+// end records the outcome of an item that has just closed, and closes all its plans.
+func (r *Reconciler) end(ctx context.Context, s *scope) error {
+	st := &s.item.Status
+	var o v1alpha1.Outcome
+	switch {
+	case slices.Contains(s.effects, workflow.RecordDone):
+		o = v1alpha1.Outcome{Result: v1alpha1.ResultDone, Summary: st.Runtime.Finished.Summary}
+	case slices.Contains(s.effects, workflow.RecordAbandoned):
+		o = v1alpha1.Outcome{Result: v1alpha1.ResultAbandoned, Summary: s.abandoned.Text}
+	case slices.Contains(s.effects, workflow.RecordClosed):
+		o = v1alpha1.Outcome{Result: v1alpha1.ResultClosed}
+	default:
+		return nil
+	}
+	revision, err := r.latestRevision(ctx, s.item)
+	if err != nil {
+		return err
+	}
+	st.ClosedRevision = max(st.ClosedRevision, revision)
+	o.At = metav1.NewTime(r.Now().UTC().Truncate(time.Second))
+	st.Outcome = &o
+	return nil
+}
+
+// settle computes the status, however the pass ended.
+func (s *scope) settle(err error) {
+	if s.undecided() {
+		return
+	}
+	st, gen := &s.item.Status, s.item.Generation
+	var stall *pass.Stall
+	var wait *pass.Waiting
+	switch {
+	case errors.As(err, &stall):
+		condition.Stalled(&st.Conditions, gen, stall.Reason, stall.Message)
+	case errors.As(err, &wait) && wait.Reason != "":
+		condition.Ready(&st.Conditions, gen, metav1.ConditionFalse, wait.Reason, wait.Message)
+	case err != nil && !pass.Final(err):
+		// Nothing of a broken pass is kept: half an answer would be written as a whole one.
+		s.item.Status = *s.before.Status.DeepCopy()
+		condition.Retrying(&s.item.Status.Conditions, gen, "The API server could not be asked; trying again.")
+		return
+	case s.hinderedByPlan():
+	default:
+		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, v1alpha1.ReasonProgressing, "")
+	}
+	st.ObservedGeneration = gen
+	st.WaitingFor = s.waitingFor()
+	if s.latest != nil {
+		st.Plan = &v1alpha1.PlanRef{Name: s.latest.Name, Revision: s.latest.Spec.Revision}
+	}
+}
+
+// hinderedByPlan repeats on the item why its latest plan was not shown to anybody, and tells whether that is so.
+func (s *scope) hinderedByPlan() bool {
+	st, gen := &s.item.Status, s.item.Generation
+	if st.State == v1alpha1.WorkItemClosed || s.latest == nil || s.latest.Status.State != v1alpha1.PlanNotReady || s.latest.Spec.Revision <= st.ClosedRevision {
+		return false
+	}
+	why := meta.FindStatusCondition(s.latest.Status.Conditions, v1alpha1.ConditionReady)
+	if why == nil || why.Status == metav1.ConditionTrue {
+		return false
+	}
+	// The agent can submit a better plan by itself; whatever else hinders a plan wants a person.
+	if why.Reason != v1alpha1.ReasonPlanNotReady && meta.IsStatusConditionTrue(s.latest.Status.Conditions, v1alpha1.ConditionStalled) {
+		condition.Stalled(&st.Conditions, gen, why.Reason, why.Message)
+	} else {
+		condition.Ready(&st.Conditions, gen, metav1.ConditionFalse, why.Reason, why.Message)
+	}
+	return true
+}
+
+// waitingFor tells a person whom the item waits for.
+func (s *scope) waitingFor() string {
+	var who string
+	switch s.item.Status.State {
+	case v1alpha1.WorkItemClosed, "":
+	case v1alpha1.WorkItemOpen:
+		if s.agent != nil && s.agent.Status.ActiveWorkItem != "" {
+			who = s.agent.Status.ActiveWorkItem
+		} else {
+			who = s.item.Spec.Agent
+		}
+	case v1alpha1.WorkItemWorking:
+		who = s.item.Spec.Agent
+	case v1alpha1.WorkItemAwaitingApproval:
+		who = s.people(v1alpha1.RightApprove)
+	case v1alpha1.WorkItemAwaitingInput:
+		who = s.people(v1alpha1.RightInstruct)
+		if subject.Held(s.item) != nil {
+			who = s.people(v1alpha1.RightApprove)
+		}
+	}
+	if len(who) > maxWaitingFor {
+		who = who[:maxWaitingFor-3] + "..."
+	}
+	return who
+}
+
+func (s *scope) people(with v1alpha1.Right) string {
+	if s.agent == nil {
+		return ""
+	}
+	if with == v1alpha1.RightApprove {
+		return render.Names(opening.Approvers(s.agent))
+	}
+	var names []string
+	for _, p := range s.agent.Spec.People {
+		if slices.Contains(p.May, with) {
+			names = append(names, p.Name)
+		}
+	}
+	return render.Names(names)
+}
+
+// tell the story after the write.
+func (r *Reconciler) tell(ctx context.Context, s *scope) {
+	from, to := s.before.Status.State, s.item.Status.State
+	if from == to {
+		return
+	}
+	cause := s.item.Spec.Agent
+	if s.item.Status.Plan != nil {
+		cause = s.item.Status.Plan.Name
+	}
+	attrs := []slog.Attr{slog.String("work_item", s.item.Name), slog.String("from", string(from)), slog.String("to", string(to))}
+	name := "work_item.moved"
+	switch to {
+	case v1alpha1.WorkItemOpen:
+		name = "work_item.queued"
+		r.Events.Eventf(s.item, nil, corev1.EventTypeNormal, "Queued", "Queue", "Queued behind %s.", s.item.Status.WaitingFor)
+	case v1alpha1.WorkItemClosed:
+		name = "work_item.closed"
+		attrs = append(attrs, slog.String("result", string(s.item.Status.Outcome.Result)))
+		r.Events.Eventf(s.item, nil, corev1.EventTypeNormal, "Closed", "Close", "Closed: %s.", s.item.Status.Outcome.Result)
+	case v1alpha1.WorkItemWorking, v1alpha1.WorkItemAwaitingApproval, v1alpha1.WorkItemAwaitingInput:
+	}
+	telemetry.Changed(ctx, r.Log, name, telemetry.Event{Agent: s.item.Spec.Agent, TaskID: s.item.Correlation(), Cause: cause}, attrs...)
+}
