@@ -61,10 +61,11 @@ step() {
   local name=$1 log=$logs/step-$1.log begin=$SECONDS pid
   shift
   rm -f "$demo_dir/told" "$demo_dir/hint"
+  : >"$log"
   (
     set -euo pipefail
     "$@"
-  ) >"$log" 2>&1 </dev/null 9>&- &
+  ) >>"$log" 2>&1 </dev/null 9>&- &
   pid=$!
   watch "$name" "$pid" "$log" "$begin"
   if wait "$pid"; then
@@ -86,7 +87,7 @@ watch() {
   local name=$1 pid=$2 log=$3 begin=$4 line due=$((SECONDS + 15)) width
   width=$(($(tput cols 2>/dev/null || echo 100) - 26))
   while kill -0 "$pid" 2>/dev/null; do
-    line=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r\033' | cut -c1-"$width")
+    line=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r\033' | cut -c1-"$width") || true
     if [ -t 1 ]; then
       printf '\r\e[K⏳ %-12s %4d s  %s' "$name" $((SECONDS - begin)) "$line"
     elif [ $SECONDS -ge $due ]; then

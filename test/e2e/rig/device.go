@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/manifest"
 )
 
 // nisseDevice runs the device's own program as the device's user, which alone may read its state.
@@ -19,12 +22,19 @@ func (r *Rig) nisseDevice(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// Writes counts how often the device really wrote a file, by its audit.
-func (r *Rig) Writes(t testing.TB, path string) int {
+// Writes counts how often the device really wrote a file for a work item, by its audit: calls that began, however they ended.
+func (r *Rig) Writes(t testing.TB, item string) int {
 	t.Helper()
 	n := 0
-	for _, line := range strings.Split(r.nisseDevice(t, "audit", "show"), "\n") {
-		if strings.Contains(line, "fs.write") && strings.Contains(line, path+`"`) && strings.Contains(line, "outcome") {
+	for _, line := range strings.Split(strings.TrimSpace(r.nisseDevice(t, "audit", "show", "--json")), "\n") {
+		if line == "" {
+			continue
+		}
+		row, err := chain.Decode(line)
+		if err != nil {
+			t.Fatalf("audit row %q: %v", line, err)
+		}
+		if row.Kind == chain.Intent && row.Capability == manifest.FSWrite && row.CorrelationID == item {
 			n++
 		}
 	}

@@ -145,9 +145,9 @@ func (s *Story) RanOnce() {
 	}
 	jobs := s.Jobs()
 	if len(jobs) != 1 || jobs[0].Status.State != api.JobSucceeded {
-		s.T.Errorf("want one job that succeeded, there are %+v", jobs)
+		s.T.Fatalf("want one job that succeeded, there are %+v", jobs)
 	}
-	if n := s.Writes(s.T, s.Path); n != 1 {
+	if n := s.Writes(s.T, jobs[0].Spec.WorkItem.Name); n != 1 {
 		s.T.Errorf("by the device's audit the file was written %d times", n)
 	}
 }
@@ -158,7 +158,11 @@ func (s *Story) NothingRan() {
 	if _, err := os.Stat(s.Path); !os.IsNotExist(err) {
 		s.T.Errorf("the file is there: %v", err)
 	}
-	if n := s.Writes(s.T, s.Path); n != 0 {
+	item, err := s.Item(s.T.Context())
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if n := s.Writes(s.T, item.Name); n != 0 {
 		s.T.Errorf("by the device's audit the file was written %d times", n)
 	}
 }
