@@ -11,7 +11,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo/lib.sh"
 
 main() {
-  local before= status=0
+  local before='' status=0
   [ "${NISSE_CLUSTER:-}" != existing ] || fail "needs the cluster of hack/cluster: it looks at its processes, and stops them"
   [ -n "$(recall ready)" ] && alive device && before=yes
   # The scripted model: what is tested is Nisse.

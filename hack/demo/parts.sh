@@ -118,12 +118,12 @@ bring_images() {
 }
 
 bring_nisse() {
-  local account files=()
+  local account entries=()
   hint "look at: kubectl -n $system_namespace get pods,events"
   ensure_helm
   kubectl create namespace "$system_namespace" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
-  for account in "${agent_accounts[@]}"; do files+=("--from-file=$demo_dir/accounts/$account.json"); done
-  kubectl --namespace "$system_namespace" create secret generic nisse-matrix "${files[@]}" --dry-run=client -o yaml |
+  for account in "${agent_accounts[@]}"; do entries+=("--from-file=$demo_dir/accounts/$account.json"); done
+  kubectl --namespace "$system_namespace" create secret generic nisse-matrix "${entries[@]}" --dry-run=client -o yaml |
     kubectl apply --server-side --force-conflicts -f - >/dev/null
   cat >"$demo_dir/values.yaml" <<EOF
 image: {repository: "$(repository image)", tag: "$(tag image)"}

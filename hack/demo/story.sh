@@ -15,7 +15,7 @@ write_request() {
   local asked
   hint "is the homeserver up? hack/homeserver/up.sh"
   asked=$(recall asked)
-  if [ -n "$asked" ] && [ -z "$(recall told-in-$asked)" ] && [ -n "$(item_of "$asked")" ]; then
+  if [ -n "$asked" ] && [ -z "$(recall "told-in-$asked")" ] && [ -n "$(item_of "$asked")" ]; then
     tell "of the last time, not finished yet"
     return
   fi
