@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -336,3 +337,13 @@ func together(n int, do func(i int)) {
 func contains(all []string, part string) bool { return strings.Contains(strings.Join(all, "\n"), part) }
 
 func unixTime(s int64) time.Time { return time.Unix(s, 0) }
+
+// impatient sends a body and hangs up.
+func impatient(t testing.TB, w *world, body []byte) {
+	t.Helper()
+	c, err := net.Dial("tcp", w.http.Listener.Addr().String())
+	must(t, err)
+	_, err = fmt.Fprintf(c, "POST /v1/call HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	must(t, err)
+	must(t, c.Close())
+}
