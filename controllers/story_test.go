@@ -20,10 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers"
@@ -89,21 +86,12 @@ func newHouse(t *testing.T) *house {
 
 func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) {
 	h.t.Helper()
-	cacheOptions, err := controllers.Cache([]string{agentsNamespace})
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	mine := apitest.Config(cfg, apitest.ServiceAccount(systemNamespace, "nisse-manager"))
 	mine.Wrap(h.writes.wrap)
-	skip := true // several managers run in this process, one after the other
-	mgr, err := ctrl.NewManager(mine, ctrl.Options{Scheme: apitest.Scheme(), Cache: cacheOptions, Metrics: server.Options{BindAddress: "0"},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: controllers.Live()}}, Controller: config.Controller{SkipNameValidation: &skip}})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	err = controllers.Setup(h.t.Context(), mgr, controllers.Options{Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(),
-		Sign:     func(s approval.Statement) (string, error) { return s.Sign(key) },
-		Settings: children.Settings{Image: "nisse-agent:test", BrokerURL: "http://broker", GatewayURL: "http://gateway", SystemNamespace: systemNamespace}})
+	mgr, err := controllers.New(h.t.Context(), mine, controllers.Process{Namespaces: []string{agentsNamespace}, SystemNamespace: systemNamespace, MetricsAddress: "0", Shared: true},
+		controllers.Options{Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(),
+			Sign:     func(s approval.Statement) (string, error) { return s.Sign(key) },
+			Settings: children.Settings{Image: "nisse-agent:test", BrokerURL: "http://broker", GatewayURL: "http://gateway", SystemNamespace: systemNamespace}})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -236,8 +224,8 @@ func (h *house) agent(change func(*v1alpha1.Agent)) *v1alpha1.Agent {
 		}
 	}
 	a := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: agentsNamespace, Name: name}, Spec: v1alpha1.AgentSpec{
-		Workflow: v1alpha1.WorkflowOperations,
-		People:   []v1alpha1.AgentPerson{{Name: "lucas", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}},
+		Workflow:     v1alpha1.WorkflowOperations,
+		People:       []v1alpha1.AgentPerson{{Name: "lucas", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}},
 		Conversation: v1alpha1.Conversation{Matrix: v1alpha1.MatrixConversation{UserID: "@nisse-" + name + ":example.org", Room: "#" + name + ":example.org"}},
 		Models: v1alpha1.Models{Endpoint: v1alpha1.ModelEndpoint{URL: "http://192.0.2.7:4000/v1", Protocol: v1alpha1.ProtocolOpenAI},
 			Roles: map[string]v1alpha1.ModelRole{"executor": {Model: "scripted"}}},
@@ -393,7 +381,9 @@ func (h *house) patchStatus(as client.Client, w *v1alpha1.WorkItem, change func(
 
 func (h *house) finish(w *v1alpha1.WorkItem) {
 	h.t.Helper()
-	h.reports(w, func(r *v1alpha1.WorkItemRuntime) { r.Finished = &v1alpha1.FinishReport{Summary: "Done.", At: metav1.Now()} })
+	h.reports(w, func(r *v1alpha1.WorkItemRuntime) {
+		r.Finished = &v1alpha1.FinishReport{Summary: "Done.", At: metav1.Now()}
+	})
 }
 
 var errStill = errors.New("not yet")

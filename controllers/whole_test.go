@@ -327,7 +327,9 @@ func TestQuestionAndAnswer(t *testing.T) {
 	w := h.state(h.item(a), v1alpha1.WorkItemWorking)
 	h.reports(w, func(r *v1alpha1.WorkItemRuntime) { r.Question = &v1alpha1.Question{ID: "q1", Text: "Which disk?"} })
 	h.state(w, v1alpha1.WorkItemAwaitingInput)
-	h.patchStatus(h.gateway, w, func(st *v1alpha1.WorkItemStatus) { st.Conversation = &v1alpha1.WorkItemConversation{AnsweredQuestion: "q1"} })
+	h.patchStatus(h.gateway, w, func(st *v1alpha1.WorkItemStatus) {
+		st.Conversation = &v1alpha1.WorkItemConversation{AnsweredQuestion: "q1"}
+	})
 	h.state(w, v1alpha1.WorkItemWorking)
 }
 

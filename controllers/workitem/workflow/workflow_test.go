@@ -82,7 +82,9 @@ func TestNextRefusesWhatItDoesNotKnow(t *testing.T) {
 		"workflow": func() (v1alpha1.WorkItemState, []Effect, error) { return Next("Juggling", working, Activate) },
 		"state":    func() (v1alpha1.WorkItemState, []Effect, error) { return Next(ops, "Floating", Activate) },
 		"event":    func() (v1alpha1.WorkItemState, []Effect, error) { return Next(ops, working, "Sing") },
-		"facts":    func() (v1alpha1.WorkItemState, []Effect, error) { return Advance("Juggling", working, Facts{Held: true}) },
+		"facts": func() (v1alpha1.WorkItemState, []Effect, error) {
+			return Advance("Juggling", working, Facts{Held: true})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to, effects, err := call()
