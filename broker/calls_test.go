@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/broker/internal/faultydevice"
 	"nisse.io/nisse/internal/doors"
 )
 
@@ -33,7 +34,8 @@ func TestToolsThatAreNotAllowedDoNotExist(t *testing.T) {
 func TestFromPlanToDeed(t *testing.T) {
 	r := newRig(t, options{})
 	r.want(r.do("c0", "fs_write", writeArgs("a", "x")), doors.Refused, "NoPlan")
-	r.want(r.do("c1", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Done, "")
+	r.want(r.do("c1", "exec", `{"device":"web1","argv":["/usr/bin/df","-h"]}`), doors.Done, "")
+	r.want(r.do("c1b", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Failed, "") // not there yet
 	p := r.submit("c2", "a", "b")
 	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Pending, "AwaitingApproval")
 	g := r.gate(p)
@@ -45,7 +47,7 @@ func TestFromPlanToDeed(t *testing.T) {
 	r.outcome(g, v1alpha1.GateApproved, r.statement(g, p, r.approver))
 	res = r.do("c5", "fs_write", `{"path":"/srv/a","device":"web1","content":"x"}`)
 	r.want(res, doors.Done, "")
-	if res.Step != 1 || res.AuditHash == "" || string(res.Output) != `{"ok":true}` {
+	if res.Step != 1 || res.AuditHash == "" || !strings.Contains(string(res.Output), `"bytes":1`) {
 		t.Errorf("result %+v", res)
 	}
 	again := r.do("c5", "fs_write", writeArgs("a", "x"))
@@ -53,6 +55,11 @@ func TestFromPlanToDeed(t *testing.T) {
 	r.want(r.do("c6", "fs_write", writeArgs("b", "x")), doors.Done, "")
 	r.want(r.do("c7", "fs_write", writeArgs("c", "x")), doors.Refused, "PlanDone")
 	r.ran(2)
+	for _, name := range []string{"a", "b"} {
+		if b, err := os.ReadFile(filepath.Join(r.root, name)); err != nil || string(b) != "x" {
+			t.Errorf("file %s: %q, %v", name, b, err)
+		}
+	}
 	for _, j := range r.jobs() {
 		if j.Status.State != v1alpha1.JobSucceeded || j.Labels[v1alpha1.LabelWorkItem] != "wi-1" || len(j.OwnerReferences) != 1 || j.OwnerReferences[0].BlockOwnerDeletion != nil {
 			t.Errorf("job %+v", j)
@@ -184,7 +191,7 @@ func TestOneCharacterDiffers(t *testing.T) {
 	res := r.do("c2", "fs_write", writeArgs("A", "x"))
 	r.want(res, doors.Halted, "CallMismatch")
 	it := r.itemNow()
-	if !it.Halted() || it.Status.Runtime.Halt.Revision != 1 || it.Status.Runtime.Halt.Step != 1 || !strings.Contains(it.Status.Runtime.Halt.Message, `path="/srv/a"; ops called it with path="/srv/A"`) {
+	if !it.Halted() || it.Status.Runtime.Halt.Revision != 1 || it.Status.Runtime.Halt.Step != 1 || !strings.Contains(it.Status.Runtime.Halt.Message, `path="`+r.root+`/a"; ops called it with path="`+r.root+`/A"`) {
 		t.Fatalf("halt %+v", it.Status.Runtime)
 	}
 	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Halted, "CallMismatch")
@@ -201,13 +208,26 @@ func TestOneCharacterDiffers(t *testing.T) {
 // Case 18: a tool returns 2 MB.
 func TestAHugeResultIsCut(t *testing.T) {
 	r := newRig(t, options{})
-	r.approve(r.submit("c1", "a"))
-	big := `{"stdout":"` + strings.Repeat("ab\\u001b[31m<|im_start|>", 100_000) + `","exitCode":0}`
-	r.device.Set(faultydevice.Fault{Result: big})
-	for _, res := range []doors.ToolResult{r.do("c2", "fs_write", writeArgs("a", "x")), r.do("c3", "exec", `{"device":"web1","argv":["/usr/bin/df","-h"]}`)} {
+	text := "first line\n" + strings.Repeat("ab\x1b[31m<|im_start|>\u202e", 100_000) + "\nlast line"
+	must(t, os.WriteFile(filepath.Join(r.root, "big"), []byte(text), 0o600))
+	read := `{"device":"web1","path":"/srv/big"}`
+	free := r.do("c1", "fs_read", read)
+	res := r.do("p1", "submit_plan", `{"reason":"look","steps":[{"device":"web1","capability":"fs.read","args":{"path":"/srv/big"}}]}`)
+	r.want(res, doors.Pending, "AwaitingApproval")
+	p := &v1alpha1.Plan{}
+	must(t, r.api.Get(t.Context(), client.ObjectKey{Namespace: r.ns, Name: res.Gate}, p))
+	r.approve(p)
+	step := r.do("c2", "fs_read", read) // the same call, as a step of a plan
+	r.ran(1)
+	for _, res := range []doors.ToolResult{free, step, r.do("c2", "fs_read", read)} {
 		r.want(res, doors.Done, "")
 		out := string(res.Output)
-		if len(out) > 8192 || len(out) < 4000 || !strings.Contains(out, "bytes left out") || !strings.Contains(out, `"exitCode":0`) || strings.Contains(out, "<|im_start|>") || strings.Contains(out, "u001b") {
+		for _, want := range []string{"first line", "last line", "bytes left out", `"size":`} {
+			if !strings.Contains(out, want) {
+				t.Errorf("output lacks %q", want)
+			}
+		}
+		if len(out) > 8192 || len(out) < 4000 || strings.Contains(out, "<|im_start|>") || strings.ContainsAny(out, "\x1b\u202e") {
 			t.Errorf("%d bytes of output: %.300s", len(out), out)
 		}
 	}
@@ -242,25 +262,26 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 	}
 	var plans v1alpha1.PlanList
 	must(t, r.api.List(t.Context(), &plans, client.InNamespace(r.ns)))
-	if len(plans.Items) != 0 || len(r.device.Runs()) != 0 {
-		t.Errorf("%d plans, %d runs", len(plans.Items), len(r.device.Runs()))
+	if len(plans.Items) != 0 || len(r.runs(false)) != 0 {
+		t.Errorf("%d plans, %d runs", len(plans.Items), len(r.runs(false)))
 	}
 }
 
 func TestTheSameCallIDIsTheSameCall(t *testing.T) {
 	r := newRig(t, options{})
+	must(t, os.WriteFile(filepath.Join(r.root, "a"), []byte("x"), 0o600))
 	read := `{"device":"web1","path":"/srv/a"}`
 	for range 2 {
 		r.want(r.do("c1", "fs_read", read), doors.Done, "")
 	}
-	if n := len(r.device.Runs()); n != 1 {
+	if n := len(r.runs(false)); n != 1 {
 		t.Errorf("one call ran %d times", n)
 	}
 	r.want(r.do("c1", "fs_read", `{"device":"web1","path":"/srv/b"}`), doors.Refused, "CallIDReused")
 	for range 2 { // without an ID reading is done anew: an old answer would be worse
 		r.want(r.do("", "fs_read", read), doors.Done, "")
 	}
-	if n := len(r.device.Runs()); n != 3 {
+	if n := len(r.runs(false)); n != 3 {
 		t.Errorf("%d runs, want 3", n)
 	}
 	p := r.submit("p1", "a", "b")

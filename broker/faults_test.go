@@ -90,7 +90,7 @@ func TestAHeldBackInformerLetsNothingRun(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			held := &frozen{}
-			r := newRig(t, options{cached: func(c client.Reader) client.Reader { held.Reader = c; return held }})
+			r := newRig(t, options{faults: true, cached: func(c client.Reader) client.Reader { held.Reader = c; return held }})
 			r.approve(r.submit("c1", "a"))
 			held.freeze(t, r)
 			tt.write(r)
@@ -102,7 +102,7 @@ func TestAHeldBackInformerLetsNothingRun(t *testing.T) {
 
 // A stop that arrives after the judge looked, while the job is being written, still comes before the signature.
 func TestAStopBetweenJudgingAndSigning(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	p := r.submit("c1", "a")
 	g := r.approve(p)
 	j := r.pendingJob(p, g)
@@ -169,7 +169,7 @@ func TestRecovery(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{})
+			r := newRig(t, options{faults: true})
 			p := r.submit("c1", "a")
 			g := r.approve(p)
 			j := r.jobUntil(p, g, time.Now().Add(tt.ends))
@@ -200,7 +200,7 @@ func runOnDevice(r *rig, j *v1alpha1.DeviceJob) {
 	g := &v1alpha1.Gate{}
 	must(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: j.Spec.Gate.Name}, g))
 	r.device.Set(faultydevice.Fault{LoseAnswer: true})
-	_, err := r.broker.dispatcher.Devices.Call(r.t.Context(), r.target(), wire.Request{
+	_, err := r.broker.dispatcher.Devices.Call(r.t.Context(), r.target, wire.Request{
 		V: wire.Version, Device: j.Spec.Device, ManifestDigest: j.Spec.ManifestDigest, Capability: j.Spec.Capability, Args: j.Spec.Args, Deed: j.Spec.Deed,
 		At: time.Now().Unix(), ExpiresAt: j.Spec.ExpiresAt.Unix(), Agent: "ops", Approved: &wire.Approved{GateUID: j.Spec.Gate.UID, Step: 1, Attempt: 1, Statement: g.Status.Statement}})
 	if err == nil {
@@ -209,7 +209,7 @@ func runOnDevice(r *rig, j *v1alpha1.DeviceJob) {
 }
 
 func TestAnAnswerLostOnTheWay(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	r.approve(r.submit("c1", "a", "b"))
 	r.device.Set(faultydevice.Fault{LoseAnswer: true})
 	res := r.do("c2", "fs_write", writeArgs("a", "x")) // the deed is asked for and found done
@@ -229,7 +229,7 @@ func TestAnAnswerLostOnTheWay(t *testing.T) {
 }
 
 func TestADeviceThatIsAway(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	r.approve(r.submit("c1", "a"))
 	r.device.Set(faultydevice.Fault{Silent: true})
 	res := r.do("c2", "fs_write", writeArgs("a", "x"))
@@ -275,7 +275,7 @@ func TestHowAStepEnds(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{})
+			r := newRig(t, options{faults: true})
 			r.approve(r.submit("c1", "a", "b"))
 			r.device.Set(tt.fault)
 			r.want(r.do("c2", "fs_write", writeArgs("a", "x")), tt.status, tt.reason)
@@ -288,7 +288,7 @@ func TestHowAStepEnds(t *testing.T) {
 }
 
 func TestUnknownGoesOnWhenAPersonSaysContinue(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	r.approve(r.submit("c1", "a", "b"))
 	r.device.Set(faultydevice.Fault{State: wire.Unknown})
 	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Unknown, "OutcomeUnknown")
@@ -311,7 +311,7 @@ func TestUnknownGoesOnWhenAPersonSaysContinue(t *testing.T) {
 
 // Case 33: an old leader that does not know yet sends nothing.
 func TestABrokerThatLostItsLeaseSendsNothing(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	r.approve(r.submit("c1", "a"))
 	r.fence.lose()
 	if res, err := r.call(r.session(), "c2", "fs_write", writeArgs("a", "x")); err == nil {
@@ -328,7 +328,7 @@ func TestABrokerThatLostItsLeaseSendsNothing(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	t.Run("two plans are two revisions", func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newRig(t, options{faults: true})
 		s := r.session()
 		got := make([]doors.ToolResult, 4)
 		parallel(t, len(got), func(i int) (err error) {
@@ -345,7 +345,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 	t.Run("one plan sent many times is one revision", func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newRig(t, options{faults: true})
 		s := r.session()
 		parallel(t, 5, func(int) error {
 			res, err := r.call(s, "p1", "submit_plan", planArgs("a"))
@@ -357,7 +357,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 	for name, id := range map[string]string{"with an ID": "c2", "without IDs": ""} {
 		t.Run("one call made many times is one deed, "+name, func(t *testing.T) {
-			r := newRig(t, options{})
+			r := newRig(t, options{faults: true})
 			s := r.session()
 			r.approve(r.submit("c1", "a", "b"))
 			gate := make(chan struct{})
@@ -390,7 +390,7 @@ func parallel(t *testing.T, n int, f func(int) error) {
 
 // Case 17: the caller goes away; what was begun is carried out and written down.
 func TestACallerThatGoesAway(t *testing.T) {
-	r := newRig(t, options{})
+	r := newRig(t, options{faults: true})
 	s := r.session()
 	r.approve(r.submit("c1", "a"))
 	gate := make(chan struct{})

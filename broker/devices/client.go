@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +71,7 @@ func NewClient(key ed25519.PrivateKey, now func() time.Time) *Client {
 
 // Call sends a request and returns the device's answer. The context bounds how long the device may take.
 func (c *Client) Call(ctx context.Context, t Target, r wire.Request) (wire.Answer, error) {
-	body, err := dsse.Sign(c.key, dsse.TypeRequest, r)
+	body, err := wire.SignRequest(c.key, r)
 	if err != nil {
 		return wire.Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
@@ -98,7 +97,7 @@ func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wir
 
 // Status asks for the device's status.
 func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
-	req, nonce, err := c.query(ctx, t, "/v1/status")
+	req, q, err := c.query(ctx, t, "/v1/status")
 	if err != nil {
 		return wire.Status{}, err
 	}
@@ -106,29 +105,26 @@ func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	var s wire.Status
-	if _, err := dsse.Verify(body, wire.TypeStatus, []ed25519.PublicKey{t.Key}, &s); err != nil {
-		return wire.Status{}, fmt.Errorf("%w: %w", ErrUntrusted, err)
-	}
-	if s.V != wire.Version || s.Device != t.Name || s.Nonce != nonce {
-		return wire.Status{}, fmt.Errorf("%w: status of version %d for device %q, or of another question", ErrUntrusted, s.V, s.Device)
+	s, err := wire.OpenStatus(body, t.Key, q)
+	if err != nil {
+		return wire.Status{}, opened(err)
 	}
 	return s, nil
 }
 
-func (c *Client) query(ctx context.Context, t Target, path string) (*http.Request, string, error) {
-	nonce := rand.Text()
+func (c *Client) query(ctx context.Context, t Target, path string) (*http.Request, wire.Query, error) {
 	now := c.now()
-	q, err := dsse.Sign(c.key, dsse.TypeQuery, wire.Query{V: wire.Version, Device: t.Name, Path: path, At: now.Unix(), ExpiresAt: now.Add(queryLife).Unix(), Nonce: nonce})
+	q := wire.Query{Device: t.Name, Path: path, At: now.Unix(), ExpiresAt: now.Add(queryLife).Unix(), Nonce: rand.Text()}
+	header, err := wire.SignQuery(c.key, q)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrNotSent, err)
+		return nil, q, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL+path, nil)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrNotSent, err)
+		return nil, q, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	req.Header.Set(wire.QueryHeader, base64.RawURLEncoding.EncodeToString(q))
-	return req, nonce, nil
+	req.Header.Set(wire.QueryHeader, header)
+	return req, q, nil
 }
 
 func (c *Client) answer(req *http.Request, t Target, deed, callHash string) (wire.Answer, error) {
@@ -136,24 +132,30 @@ func (c *Client) answer(req *http.Request, t Target, deed, callHash string) (wir
 	if err != nil {
 		return wire.Answer{}, err
 	}
-	var a wire.Answer
-	if _, err := dsse.Verify(body, dsse.TypeAnswer, []ed25519.PublicKey{t.Key}, &a); err != nil {
-		return wire.Answer{}, fmt.Errorf("%w: %w", ErrUntrusted, err)
-	}
-	if a.V != wire.Version || a.Device != t.Name || a.Deed != deed {
-		return wire.Answer{}, fmt.Errorf("%w: answer of version %d by %q about another deed", ErrUntrusted, a.V, a.Device)
+	a, err := wire.OpenAnswer(body, t.Key, t.Name, deed)
+	if err != nil {
+		return wire.Answer{}, opened(err)
 	}
 	// Only what ran, or runs, must be our call; a refusal may come before the device has read it.
 	switch a.State {
 	case wire.Refused, wire.NotSeen:
 	case wire.Succeeded, wire.Failed, wire.Running, wire.Unknown:
 		if a.CallHash != callHash {
-			return wire.Answer{}, fmt.Errorf("%w: the deed stands for another call there", ErrUntrusted)
+			return wire.Answer{}, fmt.Errorf("%w: the deed stands for another call there", ErrNoAnswer)
 		}
 	default:
-		return wire.Answer{}, fmt.Errorf("%w: state %q is not known", ErrUntrusted, a.State)
+		return wire.Answer{}, fmt.Errorf("%w: state %q is not known", ErrNoAnswer, a.State)
 	}
 	return a, nil
+}
+
+// opened sorts what was wrong with an envelope: one that the device's key did not sign is somebody else's; any other is the device's and
+// teaches nothing about the deed.
+func opened(err error) error {
+	if errors.Is(err, dsse.ErrRefused) {
+		return fmt.Errorf("%w: %w", ErrUntrusted, err)
+	}
+	return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 }
 
 func (c *Client) do(req *http.Request) ([]byte, error) {

@@ -47,11 +47,11 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 			return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobExpired, Message: "The device proves that it never ran; its time is over."}, 0)
 		}
 	}
-	return d.send(ctx, dev, t, j, fresh)
+	return d.send(ctx, dev, t, j)
 }
 
 // send signs and sends after one more live look: since the judge looked, a job was written and a device asked.
-func (d *Dispatcher) send(ctx context.Context, dev *v1alpha1.Device, t devices.Target, j *v1alpha1.DeviceJob, fresh bool) (doors.ToolResult, error) {
+func (d *Dispatcher) send(ctx context.Context, dev *v1alpha1.Device, t devices.Target, j *v1alpha1.DeviceJob) (doors.ToolResult, error) {
 	w, err := d.Live.World(ctx, j.Spec.Agent, j.Spec.WorkItem.Name, j.Spec.Device)
 	if err != nil {
 		return doors.ToolResult{}, err
@@ -81,15 +81,6 @@ func (d *Dispatcher) send(ctx context.Context, dev *v1alpha1.Device, t devices.T
 		// The request may have arrived and the answer been lost on the way: the device's table knows.
 		if a, err = d.ask(ctx, t, j); err != nil {
 			return d.unreachable(ctx, j, d.away(ctx, dev, err))
-		}
-	case a.State == wire.Refused && (!fresh || a.Reason == wire.Expired):
-		// It is refused now. An earlier copy of the request may have run before the reason to refuse arose.
-		before, err := d.ask(ctx, t, j)
-		if err != nil {
-			return d.unreachable(ctx, j, d.away(ctx, dev, err))
-		}
-		if before.State != wire.NotSeen || a.Reason == wire.Expired {
-			a = before
 		}
 	}
 	return d.take(ctx, t, j, a)
@@ -132,12 +123,13 @@ func (d *Dispatcher) take(ctx context.Context, t devices.Target, j *v1alpha1.Dev
 	case wire.Unknown:
 		s.State = v1alpha1.JobUnknown
 	case wire.Refused:
-		switch a.Reason {
-		case wire.Busy, wire.NotYet, wire.AuditUnwritable, wire.TableFull:
-			// These pass. The same request may be sent again until its time is over.
+		if a.Reason.Transient() {
 			return waiting(j, fmt.Sprintf("%s did not begin it yet (%s): %s", j.Spec.Device, reasonOf(a.Reason), s.Message)), nil
 		}
 		s.State, s.Message = v1alpha1.JobRefused, clean(reasonOf(a.Reason)+": "+a.Message, 1024)
+		if a.Reason == wire.Expired {
+			s.State = v1alpha1.JobExpired
+		}
 	case wire.NotSeen:
 		if a.Now < j.Spec.ExpiresAt.Unix() {
 			return waiting(j, fmt.Sprintf("%s has not seen it (yet).", j.Spec.Device)), nil
