@@ -308,3 +308,23 @@ func TestABrokerThatDiesInACall(t *testing.T) {
 		})
 	}
 }
+
+func TestErrorsInsideTheBrokerLeaveTheOutcomeOpen(t *testing.T) {
+	ts := serveTools(t, "127.0.0.1:0", &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 4096}, "x")
+	ts.handler = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return nil, errors.New("cannot tell")
+	}
+	c := doorclient.NewTools(doorclient.Door{URL: ts.URL, TokenPath: token(t, "x")}, quiet)
+	defer c.Close()
+	if _, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`)); !errors.Is(err, doorclient.ErrInternal) {
+		t.Errorf("got %v", err)
+	}
+	got, err := c.Call(t.Context(), "wi-1", "call_2", "x", json.RawMessage(`{"a":"`+strings.Repeat("x", 8192)+`"}`))
+	if err != nil || got.Status != doors.Refused || got.Reason != "TooLarge" {
+		t.Errorf("a call that is too large: %+v, %v", got, err)
+	}
+	ts.handler = says(`{"status":"done"}`, nil)
+	if got, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`)); err != nil || got.Status != doors.Done {
+		t.Errorf("afterwards: %+v, %v", got, err)
+	}
+}

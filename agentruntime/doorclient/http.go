@@ -23,6 +23,8 @@ const maxBody = 16 << 20
 // ErrRefused is wrapped when a door will give the same answer however often it is asked.
 var ErrRefused = errors.New("refused")
 
+var errTooLarge = errors.New("too large")
+
 // Door is one of the two, by its URL and the file with the token for it.
 type Door struct {
 	URL       string
@@ -59,6 +61,10 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := b.base.RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if res.StatusCode == http.StatusRequestEntityTooLarge {
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("%w: %w by %s", ErrRefused, errTooLarge, r.URL.Host)
 	}
 	if !stream(res) {
 		res.Body = &capped{ReadCloser: res.Body, left: maxBody}

@@ -130,7 +130,7 @@ func (t *Tools) Call(ctx context.Context, workItem, id, tool string, args json.R
 			return r, nil
 		}
 		var e *jsonrpc.Error
-		if errors.As(err, &e) && e.Code == jsonrpc.CodeInternalError {
+		if errors.As(err, &e) && (e.Code == jsonrpc.CodeInternalError || e.Code == 0) { // 0: a handler's own error
 			err = fmt.Errorf("%w: %w", ErrInternal, err)
 		} else {
 			t.drop(s)
@@ -142,6 +142,9 @@ func (t *Tools) Call(ctx context.Context, workItem, id, tool string, args json.R
 
 // answered tells whether an error is the broker's answer that the call was not taken, rather than a broken connection.
 func answered(err error) (Result, bool) {
+	if errors.Is(err, errTooLarge) {
+		return FromDoor(doors.ToolResult{Status: doors.Refused, Reason: "TooLarge", Message: "the broker does not read a call of this size"}), true
+	}
 	var e *jsonrpc.Error
 	if !errors.As(err, &e) {
 		return Result{}, false

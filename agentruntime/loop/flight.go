@@ -18,8 +18,9 @@ import (
 	"nisse.io/nisse/internal/doors"
 )
 
-// maxInternal failures inside the broker before a call's outcome counts as unknown.
-const maxInternal = 6
+// maxInternal is how long the broker may fail inside, with the cluster's API away for instance, before a call's outcome counts as
+// unknown.
+const maxInternal = 15 * time.Minute
 
 type callOutcome struct {
 	call   reducer.Call
@@ -61,17 +62,15 @@ func (l *Loop) call(ctx context.Context, e reducer.CallTool) error {
 	}
 	// A call under way outlives the order to stop by the grace; see Loop.stop.
 	l.depart(context.WithoutCancel(ctx), item, i, func(ctx context.Context) landing {
-		begun, told, broken := time.Now(), false, 0
+		begun, told := time.Now(), false
 		wait := backoff.New(l.Timing.First, l.Timing.Limit)
 		for {
 			r, err := l.Tools.Call(ctx, item, c.ID, c.Tool, json.RawMessage(c.Args))
 			if err == nil {
 				return landing{call: &callOutcome{c, r}}
 			}
-			if errors.Is(err, doorclient.ErrInternal) {
-				if broken++; broken >= maxInternal {
-					return landing{call: &callOutcome{c, doorclient.FromDoor(doors.ToolResult{Status: doors.Unknown, Reason: "BrokerFailed", Message: "the broker failed while it handled this call; nobody can prove whether it ran"})}}
-				}
+			if errors.Is(err, doorclient.ErrInternal) && time.Since(begun) > maxInternal {
+				return landing{call: &callOutcome{c, doorclient.FromDoor(doors.ToolResult{Status: doors.Unknown, Reason: "BrokerFailed", Message: "the broker failed while it handled this call; nobody can prove whether it ran"})}}
 			}
 			l.Logger.WarnContext(ctx, "call.retried", "task_id", item, "cause", c.ID, "error", err.Error())
 			if !told && time.Since(begun) >= l.Timing.Notice {

@@ -5,20 +5,19 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"nisse.io/nisse/agentruntime/doorclient"
-	"nisse.io/nisse/agentruntime/event"
 	"nisse.io/nisse/agentruntime/eventlog"
 	"nisse.io/nisse/agentruntime/model"
 	"nisse.io/nisse/agentruntime/prompt"
 	"nisse.io/nisse/agentruntime/reducer"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/doors"
-	"nisse.io/nisse/internal/telemetry"
 )
 
 // Tools that the loop calls.
@@ -78,6 +77,8 @@ type Loop struct {
 	// resume notices by item, found at boot and told when the item is worked on.
 	resume map[string]notice
 	work   *doors.Snapshot
+	// heard are the sources of what snapshots told, in this process.
+	heard  map[string]bool
 	flight *flight
 	canAsk bool
 	budget int
@@ -115,7 +116,7 @@ type landing struct {
 // New loop over an open log.
 func New(p Parts) *Loop {
 	return &Loop{
-		Parts: p, state: reducer.New(p.Log.ID()), begun: map[string]bool{}, resume: map[string]notice{}, canAsk: true, budget: prompt.DefaultBudget,
+		Parts: p, state: reducer.New(p.Log.ID()), begun: map[string]bool{}, resume: map[string]notice{}, heard: map[string]bool{}, canAsk: true, budget: prompt.DefaultBudget,
 		snapshots: make(chan doors.Snapshot, 1), mail: make(chan batch), landed: make(chan landing, 1), notices: make(chan notice),
 		said: make(chan struct{}, 1), toSay: make(chan struct{}, 1),
 	}
@@ -129,6 +130,14 @@ func (l *Loop) Alive() bool { return time.Since(time.Unix(l.beat.Load(), 0)) < 2
 
 // Run until ctx ends or the log cannot be written. It may be killed at any point and started again.
 func (l *Loop) Run(ctx context.Context) error {
+	err := l.run(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // told to stop while it read
+	}
+	return err
+}
+
+func (l *Loop) run(ctx context.Context) error {
 	if err := l.boot(ctx); err != nil {
 		return err
 	}
@@ -256,53 +265,6 @@ func (l *Loop) env() reducer.Env {
 	return reducer.Env{Calls: l.Config.ToolCallsPerTurn, CanAsk: l.canAsk, Begun: l.begun}
 }
 
-// wordsFirst tells whether the words that belong to a call have yet to reach the gateway.
-func (l *Loop) wordsFirst(ctx context.Context, e reducer.CallTool) (bool, error) {
-	if e.Call.Tool != reducer.Finish && e.Call.Tool != reducer.AskHuman {
-		return false, nil
-	}
-	n, err := l.Log.Undelivered(ctx, l.work.Active.Name)
-	return n > 0, err
-}
-
-// held tells whether an effect has to wait for the cluster or for a person.
-func (l *Loop) held(item doors.Item, it *reducer.Item, e reducer.Effect) bool {
-	if c, ok := e.(reducer.CallTool); ok && l.begun[c.Call.ID] {
-		return false // its outcome is open, and only asking again closes that
-	}
-	if item.Stopped || item.Halt != nil {
-		return true
-	}
-	if _, ok := e.(reducer.AskModel); !ok || item.State == "Working" {
-		return false
-	}
-	if !it.ByPerson {
-		return true // what was decided will show in the item's state
-	}
-	if item.State == "AwaitingApproval" {
-		return false // people may talk about a plan that waits for them
-	}
-	// A person's words answer a question or begin the work, and the cluster is about to say so.
-	if l.settlingAt != it.Wake {
-		l.settling, l.settlingAt = time.Now(), it.Wake
-	}
-	return time.Since(l.settling) < l.Timing.Settle
-}
-
-// reconsider gives up a request to the model that nobody waits for any more: another item is active, or a person said stop. A call
-// goes on to its end.
-func (l *Loop) reconsider() {
-	f := l.flight
-	if f.intent.Kind != eventlog.KindAsk || f.abandoned {
-		return
-	}
-	a := l.work.Active
-	if a == nil || a.Name != f.item || a.Stopped || a.Halt != nil || l.state.Item(f.item).Ended {
-		f.abandoned = true
-		f.cancel()
-	}
-}
-
 // commit writes a batch and folds what was new.
 func (l *Loop) commit(ctx context.Context, item, cause string, b reducer.Batch, w eventlog.Write) error {
 	w.Cause = cause
@@ -379,56 +341,4 @@ func (l *Loop) outcome(ctx context.Context, f *flight, b reducer.Batch) error {
 	}
 	crashpoint.Hit("runtime.outcome.after")
 	return nil
-}
-
-// boot reads the log, and sorts out what was under way when the last process ended.
-func (l *Loop) boot(ctx context.Context) error {
-	if err := l.Log.Each(ctx, func(e event.Event) error { return l.state.Apply(e) }); err != nil {
-		return err
-	}
-	intents, err := l.Log.Intents(ctx)
-	if err != nil {
-		return err
-	}
-	for _, i := range intents {
-		it := l.state.Item(i.WorkItem)
-		verdict := "asked again under the same ID"
-		switch {
-		case it.Ended, i.Kind == eventlog.KindAsk:
-			// Nothing outside depends on a request to the model; its successor may even show more.
-			verdict = "dropped"
-			if err := l.write(ctx, eventlog.Write{Drop: i.ID, Cause: "boot"}); err != nil {
-				return err
-			}
-		default:
-			l.begun[i.ID] = true
-		}
-		if !it.Ended {
-			l.resume[i.WorkItem] = restarted(it, i)
-		}
-		telemetry.Changed(ctx, l.Logger, "boot.reconciled", telemetry.Event{Agent: l.Config.Agent, TaskID: i.WorkItem, Cause: "boot"},
-			slog.String("intent_id", i.ID), slog.String("kind", i.Kind), slog.String("verdict", verdict))
-	}
-	kick(l.toSay)
-	return nil
-}
-
-// restarted is what people read when a turn goes on after a restart. Its key changes only when the turn gets further, so a process
-// that dies again and again says it once.
-func restarted(it *reducer.Item, i eventlog.Intent) notice {
-	n := notice{item: it.Name, key: fmt.Sprintf("restart/%s/%d/%d", it.Name, it.Wake, it.Answered), text: "Restarted in the middle of a turn. Nothing was lost; going on."}
-	if i.Kind == eventlog.KindCall {
-		n.key += "/" + i.ID
-		n.text = fmt.Sprintf("Restarted while `%s` was under way. I ask for it again under the same ID, so it cannot run twice; going on.", i.Subject)
-	}
-	return n
-}
-
-func (l *Loop) tellRestart(ctx context.Context, it *reducer.Item) error {
-	n, ok := l.resume[it.Name]
-	if !ok {
-		return nil
-	}
-	delete(l.resume, it.Name)
-	return l.commit(ctx, it.Name, "boot", it.Noticed(n.key, n.text), eventlog.Write{})
 }

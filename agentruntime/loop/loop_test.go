@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"nisse.io/nisse/agentruntime/eventlog"
 	"nisse.io/nisse/agentruntime/loop"
 	"nisse.io/nisse/agentruntime/model"
+	"nisse.io/nisse/agentruntime/prompt"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/test/scriptedmodel"
 )
@@ -34,6 +36,7 @@ type runtime struct {
 	dir   string
 	cfg   doors.RuntimeConfig
 	token string
+	model model.Model // instead of the one of cfg
 	stop  func() error
 }
 
@@ -81,8 +84,12 @@ func (r *runtime) start() {
 	quiet := slog.New(slog.DiscardHandler)
 	door := doorclient.Door{URL: r.url(), TokenPath: r.token}
 	tools := doorclient.NewTools(door, quiet)
+	var m model.Model = model.NewOpenAI(r.cfg.Model, r.token)
+	if r.model != nil {
+		m = r.model
+	}
 	l := loop.New(loop.Parts{
-		Config: r.cfg, Log: log, Model: model.NewOpenAI(r.cfg.Model, r.token), Tools: tools, Work: doorclient.NewWork(door, quiet),
+		Config: r.cfg, Log: log, Model: m, Tools: tools, Work: doorclient.NewWork(door, quiet),
 		Mailbox: doorclient.NewMailbox(door), Logger: quiet, Timing: quick, Meter: loop.NewMeter(prometheus.NewRegistry()),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -484,5 +491,55 @@ func TestARejectedPlanStaysRejected(t *testing.T) {
 	defer r.mu.Unlock()
 	if r.tooled("fs_write")() {
 		t.Error("a step of the rejected plan was asked for")
+	}
+}
+
+// small is a model with a small context: it refuses what does not fit, as servers do.
+type small struct{ asked []int }
+
+func (s *small) Ask(_ context.Context, r model.Request) (model.Answer, error) {
+	n := prompt.Tokens(r.Messages...)
+	s.asked = append(s.asked, n)
+	if n > 7000 {
+		return model.Answer{}, &model.Error{Kind: model.TooLong, Err: errors.New("maximum context length is 7000 tokens")}
+	}
+	call := func(tool, args string) model.Answer {
+		return model.Answer{Calls: []model.Call{{ID: "x", Tool: tool, Args: args}}}
+	}
+	if len(s.asked) > 12 {
+		return call("finish", `{"summary":"Read."}`), nil
+	}
+	return call("fs_read", fmt.Sprintf(`{"device":"web1","path":"/%d"}`, len(s.asked))), nil
+}
+
+func TestARequestThatIsTooLongIsShortened(t *testing.T) {
+	m := &small{}
+	r := start(t, demo(t))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.model = m
+	r.change(func() {
+		r.fault = func(c made) *doors.ToolResult {
+			if c.Tool == "fs_read" {
+				return &doors.ToolResult{Status: doors.Done, Output: []byte(`"` + strings.Repeat("x", 7000) + `"`)}
+			}
+			return nil
+		}
+	})
+	r.start()
+	r.open("wi-1", "read")
+	r.until("the item ends", r.ended("wi-1"))
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for _, n := range m.asked {
+		if n > 7000 {
+			refused++
+		}
+	}
+	if refused == 0 || refused > 3 {
+		t.Errorf("%d requests did not fit (%v); want a few, and then to have learnt", refused, m.asked)
 	}
 }

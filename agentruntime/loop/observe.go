@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"nisse.io/nisse/agentruntime/event"
@@ -35,10 +36,18 @@ func (l *Loop) observe(ctx context.Context, s doors.Snapshot) error {
 				Payload: event.Words{Text: "The work item is over: " + e.Result + ".", Origin: event.Platform, Topic: event.TopicEnded, State: e.State}})
 		}
 	}
+	// The log would leave out what it has; not asking it again keeps a quiet agent from touching its disk.
+	w.Events = slices.DeleteFunc(w.Events, func(e event.New) bool { return l.heard[e.Source] })
 	if len(w.Events) == 0 {
 		return nil
 	}
-	return l.write(ctx, w)
+	if err := l.write(ctx, w); err != nil {
+		return err
+	}
+	for _, e := range w.Events {
+		l.heard[e.Source] = true
+	}
+	return nil
 }
 
 func active(s *doors.Snapshot) string {

@@ -160,7 +160,7 @@ func (it *Item) result(r event.Result) {
 		return // it was not made
 	}
 	if c.behalf() {
-		if r.Status != doors.Refused && r.Status != doors.Failed {
+		if r.Status == doors.Pending {
 			it.wait(Question)
 		}
 		it.over("the turn has ended")
@@ -178,6 +178,8 @@ func (it *Item) result(r event.Result) {
 			it.Waiting = Decision
 		}
 		it.over("the turn ended with the plan")
+	case c.Tool == AskHuman && r.Status == doors.Done:
+		// It was answered before the result came; the words are in the log, or on their way.
 	case c.Tool == AskHuman:
 		it.wait(Question)
 		it.over("the turn ended with the question")
