@@ -43,6 +43,7 @@ type Keeper struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Run; sessions live in it
 	running map[string]*running
+	seen    map[string]string // what each Agent claims: account, room and where that leads
 	wg      sync.WaitGroup
 }
 
@@ -100,25 +101,42 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			agent = &agents.Items[i]
 		}
 	}
+	if k.claims(req.Name, agent) {
+		k.recheck(ctx, agents.Items, req.Name)
+	}
 	if agent == nil {
 		k.end(req.Name)
-		k.recheck(ctx, agents.Items, req.Name)
 		return ctrl.Result{}, nil
 	}
-	shared := k.shared(agent, agents.Items)
-	if shared != "" {
-		if k.end(agent.Name) {
-			k.recheck(ctx, agents.Items, agent.Name)
-		}
+	if shared := k.shared(agent, agents.Items); shared != "" {
+		k.end(agent.Name)
 		return ctrl.Result{}, k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
 	}
-	if state, ok, begun := k.begin(ctx, agent); ok {
-		if begun {
-			k.recheck(ctx, agents.Items, agent.Name)
-		}
+	if state, ok := k.begin(ctx, agent); ok {
 		return ctrl.Result{}, k.report(ctx, agent, state)
 	}
 	return ctrl.Result{}, nil
+}
+
+// claims notes what an Agent claims, and tells whether that is news to the others. A nil Agent claims nothing.
+func (k *Keeper) claims(name string, agent *v1alpha1.Agent) bool {
+	claim := ""
+	if agent != nil {
+		m := agent.Spec.Conversation.Matrix
+		claim = m.UserID + "\n" + m.Room + "\n" + k.roomOf(agent)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.seen == nil {
+		k.seen = map[string]string{}
+	}
+	had := k.seen[name]
+	if agent == nil {
+		delete(k.seen, name)
+	} else {
+		k.seen[name] = claim
+	}
+	return had != claim
 }
 
 // shared says with whom an Agent shares its account or room; empty when with nobody.
@@ -162,17 +180,17 @@ func (k *Keeper) context() context.Context {
 }
 
 // begin the session of an Agent, or another one if it depends on other things now. ok is false before Run.
-func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix.State, ok, begun bool) {
+func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix.State, ok bool) {
 	want := key{string(agent.UID), agent.Spec.Conversation.Matrix.UserID, agent.Spec.Conversation.Matrix.Room}
 	k.mu.Lock()
 	if k.ctx == nil || k.ctx.Err() != nil {
 		k.mu.Unlock()
-		return matrix.State{}, false, false
+		return matrix.State{}, false
 	}
 	have := k.running[agent.Name]
 	k.mu.Unlock()
 	if have != nil && have.key == want {
-		return have.get(), true, false
+		return have.get(), true
 	}
 	k.end(agent.Name)
 	r := &running{key: want, done: make(chan struct{})}
@@ -186,7 +204,7 @@ func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix
 		},
 	})
 	if err != nil {
-		return matrix.State{Reason: matrix.HomeserverUnreachable, Message: err.Error()}, true, false
+		return matrix.State{Reason: matrix.HomeserverUnreachable, Message: err.Error()}, true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -198,21 +216,19 @@ func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix
 		account.Run(runCtx)
 	})
 	k.Log.InfoContext(ctx, "conversation.begun", "agent", agent.Name, "account", want.user, "room", want.room)
-	return r.get(), true, true
+	return r.get(), true
 }
 
-// end the session of an Agent and wait for it; false when there was none.
-func (k *Keeper) end(agent string) bool {
+// end the session of an Agent, if there is one, and wait for it.
+func (k *Keeper) end(agent string) {
 	k.mu.Lock()
 	r := k.running[agent]
 	delete(k.running, agent)
 	k.mu.Unlock()
-	if r == nil {
-		return false
+	if r != nil {
+		r.cancel()
+		<-r.done
 	}
-	r.cancel()
-	<-r.done
-	return true
 }
 
 // recheck the others: whom they share something with may have changed.

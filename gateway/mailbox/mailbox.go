@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -220,15 +221,12 @@ func say(tx *store.Tx, item *v1alpha1.WorkItem, agent string, out doors.Outgoing
 func (d *Door) item(ctx context.Context, name string) (*v1alpha1.WorkItem, error) {
 	var w v1alpha1.WorkItem
 	key := client.ObjectKey{Namespace: d.Namespace, Name: name}
-	if name == "" || len(name) > 253 {
+	if path.IsValidPathSegmentName(name) != nil || len(name) > 253 || name == "" {
 		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workitems").GroupResource(), name)
 	}
 	err := d.Objects.Get(ctx, key, &w)
 	if apierrors.IsNotFound(err) {
 		err = d.Live.Get(ctx, key, &w)
-	}
-	if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) { // no name of anything
-		err = apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workitems").GroupResource(), name)
 	}
 	return &w, err
 }

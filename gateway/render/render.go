@@ -72,7 +72,7 @@ func Markdown(s string) []Content {
 	for _, part := range split(s, func(line string) int { return 2*size(line) + size(html.EscapeString(line)) + 32 }, true) {
 		// A part that becomes longer than foreseen, such as a table of many cells, is said plainly.
 		c := Content{Type: text, Body: part, Format: htmlType, Formatted: format.RenderMarkdown(part, true, false).FormattedBody}
-		if c.Formatted == "" || len(c.JSON()) > Budget {
+		if c.Formatted == "" || size(c.Body)+size(c.Formatted) > Budget {
 			c.Format, c.Formatted = "", ""
 		}
 		out = append(out, c)
@@ -113,13 +113,20 @@ func Ended(how string, asked Content) Content {
 
 func block(s string) string { return "<pre><code>" + html.EscapeString(s) + "\n</code></pre>" }
 
-// size of a string within JSON, at most.
+// size of a string within an event, which is JSON without needless escapes.
 func size(s string) int {
-	b, err := json.Marshal(s)
-	if err != nil { // a string: cannot fail
-		return 6 * len(s)
+	n := 2
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
+			n += 2
+		case c < ' ':
+			n += 6
+		default:
+			n++
+		}
 	}
-	return len(b)
+	return n
 }
 
 // split text into parts whose lines cost no more than the budget together. Nothing is lost: lines stay whole where they can. In
@@ -144,12 +151,16 @@ func split(s string, cost func(string) int, fences bool) []string {
 		}
 	}
 	for _, line := range strings.Split(s, "\n") {
-		for _, piece := range pieces(line, cost, budget/2) {
+		for n, piece := range pieces(line, cost, budget/2) {
 			c := cost(piece)
 			if spent+c > budget {
 				end()
 			}
-			part = append(part, piece)
+			if n > 0 && len(part) > 0 && spent > 0 && fence == "" {
+				part[len(part)-1] += piece // the line goes on
+			} else {
+				part = append(part, piece)
+			}
 			spent += c
 			if marker := strings.TrimSpace(piece); fences && strings.HasPrefix(marker, "```") {
 				if fence == "" {

@@ -1,0 +1,120 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/doors"
+)
+
+// A pod reads and writes its own agent's only, and nothing of it is doubled or too large.
+func TestDoor(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	ops, dev := r.pod("ops"), r.pod("dev")
+	asked := r.say(r.lucas, "nginx", "")
+	item := r.item(1)
+	r.work(item, v1alpha1.WorkItemWorking)
+	mail := r.letters(ops, 1)
+
+	say := func(id, item, text string) doors.Outgoing {
+		return doors.Outgoing{ID: id, WorkItem: item, Kind: doors.Say, Text: text}
+	}
+	for _, tc := range []struct {
+		name   string
+		token  string
+		out    doors.Outgoing
+		status int
+	}{
+		{"words", ops, say("1", item.Name, "hello"), http.StatusAccepted},
+		{"the same again", ops, say("1", item.Name, "hello"), http.StatusAccepted},
+		{"other words under the ID", ops, say("1", item.Name, "goodbye"), http.StatusConflict},
+		{"progress", ops, doors.Outgoing{ID: "1", WorkItem: item.Name, Kind: doors.Progress, Text: "step"}, http.StatusAccepted},
+		{"the same progress again", ops, doors.Outgoing{ID: "1", WorkItem: item.Name, Kind: doors.Progress, Text: "step"}, http.StatusAccepted},
+		{"other progress under the ID", ops, doors.Outgoing{ID: "1", WorkItem: item.Name, Kind: doors.Progress, Text: "leap"}, http.StatusConflict},
+		{"another agent's item", dev, say("1", item.Name, "hello"), http.StatusNotFound},
+		{"no item", ops, say("2", "wi-none", "hello"), http.StatusNotFound},
+		{"no name", ops, say("2", "", "hello"), http.StatusNotFound},
+		{"an odd name", ops, say("2", "../../secrets?x=/y", "hello"), http.StatusNotFound},
+		{"no ID", ops, say("", item.Name, "hello"), http.StatusBadRequest},
+		{"a long ID", ops, say(strings.Repeat("x", 200), item.Name, "hello"), http.StatusBadRequest},
+		{"no words", ops, say("2", item.Name, " \n"), http.StatusBadRequest},
+		{"no such kind", ops, doors.Outgoing{ID: "2", WorkItem: item.Name, Kind: "gate", Text: "x"}, http.StatusBadRequest},
+		{"too much", ops, say("2", item.Name, strings.Repeat("x", 33<<10)), http.StatusRequestEntityTooLarge},
+		{"far too much", ops, say("2", item.Name, strings.Repeat("x", 1<<20)), http.StatusRequestEntityTooLarge},
+		{"as much as may be", ops, say("3", item.Name, strings.Repeat("<&>\"", 8<<10)), http.StatusAccepted},
+		{"nobody", "", say("4", item.Name, "hello"), http.StatusUnauthorized},
+		{"a bent token", ops[:len(ops)-4] + "AAAA", say("4", item.Name, "hello"), http.StatusUnauthorized},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := r.call(tc.token, http.MethodPost, "/v1/outbox", tc.out, nil); got != tc.status {
+				t.Errorf("status %d, want %d", got, tc.status)
+			}
+		})
+	}
+
+	epoch := r.epoch(ops)
+	var inbox doors.Inbox
+	for _, tc := range []struct {
+		name, token, path string
+		status, letters   int
+	}{
+		{"its own letters", ops, "?after=0&epoch=" + epoch, http.StatusOK, 1},
+		{"after the last", ops, "?after=1&epoch=" + epoch, http.StatusOK, 0},
+		{"another agent has none", dev, "?after=0&epoch=" + epoch, http.StatusOK, 0},
+		{"another epoch", ops, "?after=0&epoch=other", http.StatusConflict, 0},
+		{"no epoch", ops, "", http.StatusConflict, 0},
+		{"an odd number", ops, "?after=x&epoch=" + epoch, http.StatusBadRequest, 0},
+		{"below zero", ops, "?after=-1&epoch=" + epoch, http.StatusBadRequest, 0},
+		{"an odd wait", ops, "?wait=soon&epoch=" + epoch, http.StatusBadRequest, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inbox = doors.Inbox{}
+			if got := r.call(tc.token, http.MethodGet, "/v1/inbox"+tc.path, nil, &inbox); got != tc.status || len(inbox.Messages) != tc.letters {
+				t.Errorf("status %d with %d letters, want %d with %d", got, len(inbox.Messages), tc.status, tc.letters)
+			}
+		})
+	}
+	if got := r.call(ops, http.MethodPost, "/v1/inbox/ack", doors.Ack{Epoch: epoch, Seq: mail[0].Seq}, nil); got != http.StatusNoContent {
+		t.Errorf("ack got %d", got)
+	}
+	if got := r.call(ops, http.MethodPost, "/v1/inbox/ack", doors.Ack{Epoch: "other", Seq: 1}, nil); got != http.StatusConflict {
+		t.Errorf("ack of another epoch got %d", got)
+	}
+
+	// A letter wakes who waits.
+	woken := make(chan int, 1)
+	go func() {
+		var got doors.Inbox
+		r.call(ops, http.MethodGet, "/v1/inbox?after=1&wait=30&epoch="+epoch, nil, &got)
+		woken <- len(got.Messages)
+	}()
+	r.say(r.lucas, "and quickly", asked)
+	if n := <-woken; n != 1 {
+		t.Errorf("woken with %d letters", n)
+	}
+	// The epoch and the letters survive the gateway.
+	r.halt()
+	r.start()
+	if r.epoch(ops) != epoch {
+		t.Error("another epoch after a restart")
+	}
+	if got := r.letters(ops, 2); got[1].Text != "and quickly" {
+		t.Errorf("letters %+v", got)
+	}
+	r.hear(r.ops, `^<&>`, asked, asked)
+	for pattern, n := range map[string]int{"^hello$": 1, "^• step$": 1, "goodbye|leap": 0} {
+		if got := r.said(pattern); got != n {
+			t.Errorf("%q was said %d times, want %d", pattern, got, n)
+		}
+	}
+}
+
+func (r *rig) epoch(token string) string {
+	r.t.Helper()
+	var inbox doors.Inbox
+	r.call(token, http.MethodGet, "/v1/inbox", nil, &inbox)
+	return inbox.Epoch
+}

@@ -1,0 +1,105 @@
+package render
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestNotice(t *testing.T) {
+	got := Notice("a <b> & \"c\"\nanswer `approve rev-1`")
+	want := Content{
+		Type: "m.notice", Body: "a <b> & \"c\"\nanswer `approve rev-1`", Format: "org.matrix.custom.html",
+		Formatted: "a &lt;b&gt; &amp; &#34;c&#34;<br>answer <code>approve rev-1</code>",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := string(Notice("x").JSON()); !strings.Contains(got, `"m.mentions":{}`) {
+		t.Errorf("says nothing of mentions, so a client may guess: %s", got)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	for name, tc := range map[string]struct{ text, html string }{
+		"emphasis":        {"a **b**", "a <strong>b</strong>"},
+		"HTML is text":    {"<script>x</script> <b>y</b>", ""},
+		"image":           {"![x](https://example.org/x.png)", ""},
+		"code":            {"```\n<a>\n```", "<pre><code>&lt;a&gt;\n</code></pre>"},
+		"plain":           {"nothing special", ""},
+		"mention by pill": {"[lucas](https://matrix.to/#/@lucas:example.org)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Markdown(tc.text)
+			if len(got) != 1 || got[0].Body != tc.text || len(got[0].Mentions.UserIDs) != 0 {
+				t.Fatalf("%+v", got)
+			}
+			if tc.html != "" && strings.TrimSpace(got[0].Formatted) != tc.html {
+				t.Errorf("HTML %q, want %q", got[0].Formatted, tc.html)
+			}
+			for _, live := range []string{"<script", "<b>"} {
+				if strings.Contains(got[0].Formatted, live) {
+					t.Errorf("%s in %q", live, got[0].Formatted)
+				}
+			}
+		})
+	}
+}
+
+func TestGate(t *testing.T) {
+	got := Gate("1. web1\n   path = \"<b>\"", []string{"@lucas:x"})
+	want := []Content{{
+		Type: "m.text", Body: "1. web1\n   path = \"<b>\"", Format: "org.matrix.custom.html",
+		Formatted: "<pre><code>1. web1\n   path = &#34;&lt;b&gt;&#34;\n</code></pre>", Mentions: Mentions{UserIDs: []string{"@lucas:x"}},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	ended := Ended("✓ rev-1 approved by <lucas>", got[0])
+	if !strings.HasPrefix(ended.Body, "✓ rev-1 approved by <lucas>\n\n1. web1") || !strings.HasPrefix(ended.Formatted, "<strong>✓ rev-1 approved by &lt;lucas&gt;</strong>") ||
+		len(ended.Mentions.UserIDs) != 0 || ended.Short == "" {
+		t.Errorf("%+v", ended)
+	}
+}
+
+// Whatever the text: every part fits, and all of it is there, in order.
+func FuzzSplit(f *testing.F) {
+	f.Add("a\nb", 1)
+	f.Add("ä", 40000)
+	f.Add("<&>\"\n", 20000)
+	f.Add("```\nx\n", 9000)
+	f.Add("\x01", 30000)
+	f.Fuzz(func(t *testing.T, unit string, times int) {
+		if !utf8.ValidString(unit) || times < 0 || len(unit) == 0 || times > 200000/len(unit) {
+			return // not what a room can hold
+		}
+		text := strings.Repeat(unit, times)
+		var whole strings.Builder
+		for _, c := range Gate(text, nil) {
+			if n := size(c.Body) + size(c.Formatted); n > Budget {
+				t.Fatalf("a part of %d bytes", n)
+			}
+			body := c.Body
+			if first, rest, ok := strings.Cut(body, "\n"); ok && strings.HasPrefix(first, "Part ") {
+				body = rest
+			}
+			whole.WriteString(body)
+		}
+		flat := strings.NewReplacer("\n", "")
+		if flat.Replace(whole.String()) != flat.Replace(text) {
+			t.Fatal("something is lost")
+		}
+		for _, c := range Markdown(text) {
+			var back Content
+			if n := size(c.Body) + size(c.Formatted); n > Budget {
+				t.Fatalf("a part of %d bytes", n)
+			}
+			if err := json.Unmarshal(c.JSON(), &back); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
