@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (r *Rig) Pod(ctx context.Context, c Component) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("no pod of %s runs (%d pods)", c, len(l.Items))
 }
 
-// Kill a component's pod without a word to it: its processes get SIGKILL, and its object is gone at once.
+// Kill a component's pod without a word to it: its process gets SIGKILL, then its object is gone at once.
 func (r *Rig) Kill(t testing.TB, c Component) {
 	t.Helper()
 	var pod *corev1.Pod
@@ -52,6 +53,13 @@ func (r *Rig) Kill(t testing.TB, c Component) {
 		pod, err = r.Pod(ctx, c)
 		return err
 	})
+	pid, err := Process(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
