@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,8 @@ type Options struct {
 	Bounds deeds.Bounds
 	// Env of commands; command.Environment.
 	Env []string
+	// Never holds files and directories that no rule of the manifest opens; Dir is one of them always.
+	Never []string
 	// Version that Status shows.
 	Version string
 	// Registry for metrics; one of its own.
@@ -81,12 +84,32 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 		return nil, nil, err
 	}
 	st.Fault = o.Fault
+	never, err := real(append([]string{o.Dir}, o.Never...))
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
 	s, err := server.New(ctx, server.Options{Manifest: m, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
-		Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
+		Never: never, Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	return &Device{Server: s, store: st}, s.Handler(), nil
+}
+
+// real names of paths, as the kernel has them.
+func real(paths []string) ([]string, error) {
+	var all []string
+	for _, p := range paths {
+		r, err := filepath.EvalSymlinks(p)
+		if err == nil {
+			r, err = filepath.Abs(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("keep %s closed: %w", p, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 // Close refuses new calls, kills running commands, writes what is to be written, and lets go of the state.

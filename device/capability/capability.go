@@ -37,6 +37,8 @@ type Runner struct {
 	Manifest *manifest.Manifest
 	// Env of commands; command.Environment when nil.
 	Env []string
+	// Never holds what no rule opens, as the kernel names it: the device's key and state.
+	Never []string
 }
 
 // Run a call that the manifest allowed with this verdict. Ending ctx kills a command; files are read and written to the end.
@@ -58,7 +60,7 @@ func (r Runner) Run(ctx context.Context, capability string, v manifest.Verdict) 
 }
 
 func (r Runner) place(capability, path string, v manifest.Verdict) fs.Place {
-	return fs.Place{Path: path, Dir: fs.Dir(v.Glob), Guard: func(real string) error { return r.Manifest.LeadsTo(capability, path, real) }}
+	return fs.Place{Path: path, Dir: fs.Dir(v.Glob), Never: r.Never, Guard: func(real string) error { return r.Manifest.LeadsTo(capability, path, real) }}
 }
 
 func failed(err error) Outcome {
@@ -136,7 +138,7 @@ func write(p fs.Place, a manifest.WriteArgs) Outcome {
 
 func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdict) Outcome {
 	for _, s := range v.Paths {
-		if err := leads(s); err != nil {
+		if err := r.leads(s); err != nil {
 			return failed(err)
 		}
 	}
@@ -162,10 +164,13 @@ func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdic
 
 // leads looks at what a path in a command line leads to before the program gets it. The program opens it later by its name, so who may
 // exchange it meanwhile can still mislead the program; the device's own user bounds what it can do.
-func leads(s manifest.SlotPath) error {
+func (r Runner) leads(s manifest.SlotPath) error {
 	real, err := resolve(s.Path)
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", fs.ErrRefused, s.Path, err)
+	}
+	if fs.Within(r.Never, real) {
+		return fmt.Errorf("%w: %s is not for anybody's use", fs.ErrRefused, s.Path)
 	}
 	dir := fs.Dir(s.Glob)
 	// Symlinks in the glob's own directory are the administrator's.

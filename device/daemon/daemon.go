@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"nisse.io/nisse/device"
@@ -79,7 +80,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	d, handler, err := device.New(ctx, device.Options{Dir: c.StateDir, Manifest: text, Key: key, Log: log, Busy: c.Busy, Version: Version(), Registry: registry})
+	d, handler, err := device.New(ctx, device.Options{Dir: c.StateDir, Manifest: text, Key: key, Log: log, Busy: c.Busy, Never: []string{c.Key, c.Manifest},
+		Version: Version(), Registry: registry})
 	if err != nil {
 		return err
 	}
@@ -89,6 +91,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 
 // longest a call may take to be answered: the manifest's most, and the time to write the answer.
 const longest = 330 * time.Second
+
+// mostConnections to one address, for anybody on the mesh can open one.
+const mostConnections = 256
 
 func serve(ctx context.Context, c config.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
 	places := map[string]http.Handler{}
@@ -110,7 +115,7 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 		servers = append(servers, s)
 		log.Info("device.listening", slog.String("address", l.Addr().String()))
 		go func() {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(netutil.LimitListener(l, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()

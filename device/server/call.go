@@ -210,6 +210,8 @@ func (s *Server) transient(r wire.Request, reason wire.Reason, message string) (
 func (s *Server) unauthentic(err error) ([]byte, error) {
 	a := wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: wire.BadSignature, Message: err.Error(), Now: s.Now().Unix()}
 	s.Metrics.answered("", a)
-	s.Log.Warn("request.unauthentic", slog.String("error", err.Error()))
+	if s.strangers.Allow() {
+		s.Log.Warn("request.unauthentic", slog.String("error", err.Error()))
+	}
 	return wire.SignAnswer(s.Key, a)
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"nisse.io/nisse/device/audit"
 	"nisse.io/nisse/device/capability"
 	"nisse.io/nisse/device/clock"
@@ -38,6 +40,8 @@ type Options struct {
 	Version string
 	// Env of commands; command.Environment when nil.
 	Env []string
+	// Never holds files and directories that no rule of the manifest opens.
+	Never []string
 	// Metrics are counted in; never nil.
 	Metrics *Metrics
 }
@@ -50,6 +54,8 @@ type Server struct {
 	table        deeds.Table
 	run          capability.Runner
 	slots        chan struct{}
+	// strangers bounds the log lines about requests that anybody can send.
+	strangers *rate.Limiter
 
 	// stop ends commands that run, when the server closes.
 	stop   context.Context
@@ -87,7 +93,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("clock: %w", err)
 	}
 	s := &Server{Options: o, manifestText: string(text), digest: digest, table: deeds.Table{Bounds: o.Bounds},
-		run: capability.Runner{Manifest: o.Manifest, Env: o.Env}, slots: make(chan struct{}, o.Busy), clock: c, running: map[string]string{}}
+		run: capability.Runner{Manifest: o.Manifest, Env: o.Env, Never: o.Never}, slots: make(chan struct{}, o.Busy),
+		strangers: rate.NewLimiter(1, 5), clock: c, running: map[string]string{}}
 	s.stop, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	_, err = audit.Verify(ctx, o.Store.DB())
 	var finding *chain.Finding

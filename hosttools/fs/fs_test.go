@@ -207,6 +207,43 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
+// What is the caller's own is closed, by whatever name it is reached.
+func TestNever(t *testing.T) {
+	in, out := tree(t)
+	must(t, os.Symlink("sub", in+"/alias"))
+	for _, c := range []struct {
+		name, never, path string
+		refused           bool
+	}{
+		{"the file", in + "/a", "/a", true},
+		{"below a directory", in + "/sub", "/sub/b", true},
+		{"below it, by a symlink", in + "/sub", "/alias/b", true},
+		{"beside it", in + "/sub", "/a", false},
+		{"with the same beginning", in + "/su", "/sub/b", false},
+		{"elsewhere", out, "/a", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := place(in+"/**", in+c.path)
+			p.Never = []string{c.never}
+			if _, err := Read(p, 0, 100); errors.Is(err, ErrRefused) != c.refused {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := Stat(p); errors.Is(err, ErrRefused) != c.refused {
+				t.Errorf("stat: %v", err)
+			}
+			before, err := os.ReadFile(p.Path)
+			must(t, err)
+			if _, err := Write(p, []byte("written")); errors.Is(err, ErrRefused) != c.refused {
+				t.Errorf("write: %v", err)
+			}
+			if after, err := os.ReadFile(p.Path); err != nil || bytes.Equal(before, after) != c.refused {
+				t.Errorf("it was %q and is %q, %v", before, after, err)
+			}
+			must(t, os.WriteFile(p.Path, before, 0o644))
+		})
+	}
+}
+
 // The directory of a rule may be a symlink of the administrator's.
 func TestDirIsASymlink(t *testing.T) {
 	in, _ := tree(t)

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,6 +37,9 @@ type Place struct {
 	// Guard judges what Path turned out to lead to: the path below Dir with every symlink resolved. A symlink in Dir itself is the
 	// administrator's and not resolved.
 	Guard func(real string) error
+	// Never holds files and directories that no rule opens, with all that is below them, as the kernel names them: the caller's own
+	// keys and records.
+	Never []string
 }
 
 // Dir of a glob: its longest directory without wildcards.
@@ -97,6 +101,11 @@ func fdOf(f *os.File) int {
 	return n
 }
 
+// Within tells whether a path is one of dirs or below it.
+func Within(dirs []string, p string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { _, ok := below(dir, p); return ok })
+}
+
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(fdOf(f)) }
 
 // nameOf asks the kernel where an open file is now.
@@ -120,6 +129,9 @@ func (b *base) admit(f *os.File, name string) error {
 	}
 	if err := notOfProcess(f, path.Join(real, name)); err != nil {
 		return err
+	}
+	if Within(b.place.Never, path.Join(real, name)) {
+		return fmt.Errorf("%w: %s is not for anybody's use", ErrRefused, b.place.Path)
 	}
 	if err := b.place.Guard(path.Join(b.place.Dir, rel, name)); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
