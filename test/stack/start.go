@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"maunium.net/go/mautrix/id"
@@ -255,9 +258,13 @@ func (s *Stack) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for _, o := range []client.Object{&api.Agent{}, &api.Device{}, &api.Person{}, &api.DeviceJob{}, &api.Approval{}, &api.Gate{}, &api.Plan{}, &api.WorkItem{},
-		&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}} {
+		&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}, &appsv1.StatefulSet{}, &networkingv1.NetworkPolicy{}, &corev1.ServiceAccount{}, &corev1.PersistentVolumeClaim{}} {
 		if err := s.Admin.DeleteAllOf(ctx, o, client.InNamespace(Namespace), client.GracePeriodSeconds(0)); err != nil {
 			s.T.Logf("clean up: %v", err)
 		}
+	}
+	// The dead hold their leases for a while; the next stack need not wait for that.
+	if err := s.Admin.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(System)); err != nil {
+		s.T.Logf("clean up: %v", err)
 	}
 }
