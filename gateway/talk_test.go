@@ -219,6 +219,27 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 	}
 }
 
+// A known Person without rights is told so, once an hour; a picture from one who has them as well. Neither makes anything.
+func TestToldOnce(t *testing.T) {
+	r := newRig(t)
+	r.create(&v1alpha1.Person{ObjectMeta: r.meta("eve"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: r.eve.UserID().String()}}})
+	r.start()
+	first := r.say(r.eve, "hello", "")
+	r.hear(r.ops, `^Only anna or lucas can give ops work\.$`, first, "")
+	r.say(r.eve, "hello?", "")
+	_, err := r.anna.Client().SendMessageEvent(t.Context(), r.room, event.EventMessage, map[string]any{"msgtype": "m.image", "body": "x.png", "url": "mxc://x/y"})
+	r.must(err)
+	e := r.say(r.eve, "approve", "")
+	r.hear(r.gates, `^Only lucas can approve this\.$`, e, "")
+	r.hear(r.ops, `^I can read text only`, first, "")
+	if n := r.said("can give ops work"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if items := r.items(); len(items) != 0 {
+		t.Errorf("%d items", len(items))
+	}
+}
+
 // An item made by hand gets a thread of its own, begun by the agent, in which its gate is shown.
 func TestItemMadeByHand(t *testing.T) {
 	r := newRig(t)

@@ -102,6 +102,7 @@ func read(s string) Command {
 		if trimEnd(arg) == "" {
 			return Command{Kind: Status}
 		}
+	case Words, Unclear: // these are no words of command
 	}
 	return Command{Kind: Words, Text: s}
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +35,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	var w v1alpha1.WorkItem
-	if err := r.Objects.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.WorkItem.Name}, &w); err != nil {
+	switch err := r.Objects.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.WorkItem.Name}, &w); {
+	case apierrors.IsNotFound(err): // not in the cache yet, or gone and its gate will follow
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("read the item of gate %s: %w", g.Name, err)
 	}
 	approvers, err := r.accounts(ctx, &g)

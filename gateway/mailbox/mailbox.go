@@ -14,7 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -205,12 +205,12 @@ func say(tx *store.Tx, item *v1alpha1.WorkItem, agent string, out doors.Outgoing
 	if err != nil {
 		return err
 	}
-	for n, content := range render.Markdown(out.Text) {
+	for n, part := range render.Markdown(out.Text) {
 		id := "say/" + agent + "/" + out.ID
 		if n > 0 {
 			id += fmt.Sprintf("#%d", n)
 		}
-		if err := tx.Send(items.In(t, store.Outbound{ID: id, Sender: store.ByAgent(agent), Content: content.JSON(), Whole: out.Text})); err != nil {
+		if err := tx.Send(items.In(t, store.Outbound{ID: id, Sender: store.ByAgent(agent), Content: part.JSON(), Whole: out.Text})); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func say(tx *store.Tx, item *v1alpha1.WorkItem, agent string, out doors.Outgoing
 func (d *Door) item(ctx context.Context, name string) (*v1alpha1.WorkItem, error) {
 	var w v1alpha1.WorkItem
 	key := client.ObjectKey{Namespace: d.Namespace, Name: name}
-	if path.IsValidPathSegmentName(name) != nil || len(name) > 253 || name == "" {
+	if len(content.IsPathSegmentName(name)) > 0 || len(name) > 253 || name == "" {
 		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("workitems").GroupResource(), name)
 	}
 	err := d.Objects.Get(ctx, key, &w)

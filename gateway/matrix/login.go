@@ -91,8 +91,7 @@ func (a *Account) login(ctx context.Context) error {
 		return err
 	}
 	if ok {
-		a.client.SetCredentials(a.UserID, kept.Token)
-		a.client.DeviceID = id.DeviceID(kept.DeviceID)
+		a.as(kept)
 		var who *mautrix.RespWhoami
 		err := patiently(ctx, func() (err error) { who, err = a.client.Whoami(ctx); return err })
 		switch {
@@ -131,15 +130,18 @@ func (a *Account) login(ctx context.Context) error {
 	if res.UserID != a.UserID {
 		return fmt.Errorf("logged in as %s, not as %s; the homeserver has another server name", res.UserID, a.UserID)
 	}
-	if err := a.Store.KeepSession(ctx, store.Session{
-		UserID: a.UserID.String(), Homeserver: a.Homeserver, DeviceID: res.DeviceID.String(), Token: res.AccessToken,
-	}); err != nil {
+	made := store.Session{UserID: a.UserID.String(), Homeserver: a.Homeserver, DeviceID: res.DeviceID.String(), Token: res.AccessToken}
+	if err := a.Store.KeepSession(ctx, made); err != nil {
 		return err
 	}
-	a.client.SetCredentials(a.UserID, res.AccessToken)
-	a.client.DeviceID = res.DeviceID
+	a.as(made)
 	telemetry.Changed(ctx, a.log, "session.created", telemetry.Event{Agent: a.Agent, Cause: a.UserID.String()})
 	return nil
+}
+
+// as lets the client speak with a session.
+func (a *Account) as(s store.Session) {
+	a.client.UserID, a.client.DeviceID, a.client.AccessToken = a.UserID, id.DeviceID(s.DeviceID), s.Token
 }
 
 // register makes the account if it may; one that exists stays as it is.

@@ -199,7 +199,7 @@ func (a *Account) take(ctx context.Context, tx *store.Tx, room id.RoomID, e *eve
 
 // echo settles a message of ours that came back. Only the account that sends under a name is believed about it.
 func (a *Account) echo(tx *store.Tx, room id.RoomID, e *event.Event, outbound string) (bool, error) {
-	sender := ""
+	var sender string
 	switch e.Sender {
 	case a.UserID:
 		sender = a.Sender

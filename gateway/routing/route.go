@@ -113,6 +113,7 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 			return tell("Only " + list(v.who(either), "or") + " can ask " + v.Agent + " that.")
 		}
 		return Route{Kind: Status}
+	case decision.Words:
 	}
 	return words(e, v, who, may)
 }
