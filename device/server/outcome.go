@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -145,20 +147,32 @@ func fit(a *wire.Answer, ran capability.Outcome, keep int) error {
 		return nil
 	}
 	const room = dsse.MaxEnvelope*3/4 - 64<<10
-	for ; ; keep /= 2 {
-		result, err := canonical.Marshal(ran.Result(keep))
+	result := ran.Result(keep)
+	for keep > 0 {
+		size, err := quotedSize(result)
 		if err != nil {
 			return fmt.Errorf("result: %w", err)
 		}
-		a.Result = string(result)
-		quoted, err := canonical.Marshal(a.Result)
-		if err != nil {
-			return fmt.Errorf("result: %w", err)
+		if size <= room {
+			break
 		}
-		if len(quoted) <= room || keep == 0 {
-			return nil
-		}
+		keep = min(keep/2, int(int64(keep)*room/int64(size)))
+		result = ran.Result(keep)
 	}
+	b, err := canonical.Marshal(result)
+	a.Result = string(b)
+	return err
+}
+
+// quotedSize of a result as a string in an answer. JSON holds no control characters, so that quotes and backslashes alone grow.
+func quotedSize(result any) (int, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(result); err != nil {
+		return 0, err
+	}
+	return b.Len() + bytes.Count(b.Bytes(), []byte{'"'}) + bytes.Count(b.Bytes(), []byte{'\\'}), nil
 }
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
