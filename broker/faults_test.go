@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/broker/internal/faultydevice"
+	"nisse.io/nisse/broker/faultydevice"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/deed"
@@ -417,4 +417,46 @@ func TestACallerThatGoesAway(t *testing.T) {
 		return nil
 	})
 	r.ran(1)
+}
+
+// What is wrong with a device shows in its condition, and its sentence reaches the agent.
+func TestDeviceConditions(t *testing.T) {
+	tests := map[string]struct {
+		spoil  func(*rig)
+		reason string
+		says   string
+	}{
+		"silent":      {func(r *rig) { r.device.Set(faultydevice.Fault{Silent: true}) }, v1alpha1.ReasonUnreachable, "has not answered for"},
+		"another key": {func(r *rig) { r.device.Set(faultydevice.Fault{WrongKey: true}) }, v1alpha1.ReasonKeyMismatch, "does not hold its key"},
+		"another manifest": {func(r *rig) {
+			d := r.deviceNow()
+			r.spec(d, func() { d.Spec.ManifestDigest = "sha256:" + strings.Repeat("0", 64) })
+		}, v1alpha1.ReasonManifestMismatch, "another manifest"},
+		"nobody there": {func(r *rig) { d := r.deviceNow(); r.spec(d, func() { d.Spec.URL = "http://127.0.0.1:1" }) }, v1alpha1.ReasonUnreachable, "has not answered for"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, options{faults: true})
+			r.want(r.do("c1", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Done, "")
+			tt.spoil(r)
+			_, url := r.start(options{}) // a broker that knows no manifest yet
+			res, err := r.call(r.sessionAt(url), "c2", "fs_read", `{"device":"web1","path":"/srv/a"}`)
+			must(t, err)
+			r.want(res, doors.Refused, "DeviceAway")
+			if !strings.Contains(res.Message, tt.says) {
+				t.Errorf("message %q does not say %q", res.Message, tt.says)
+			}
+			c := r.deviceNow().Status.Conditions
+			if len(c) != 1 || c[0].Status != metav1.ConditionFalse || c[0].Reason != tt.reason || c[0].Message == "" {
+				t.Errorf("conditions %+v, want %s", c, tt.reason)
+			}
+		})
+	}
+}
+
+func (r *rig) deviceNow() *v1alpha1.Device {
+	r.t.Helper()
+	d := &v1alpha1.Device{}
+	must(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: "web1"}, d))
+	return d
 }

@@ -29,7 +29,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/devices"
-	"nisse.io/nisse/broker/internal/faultydevice"
+	"nisse.io/nisse/broker/faultydevice"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
@@ -112,7 +112,7 @@ func newRig(t *testing.T, o options) *rig {
 	must(t, err)
 	r := &rig{t: t, cfg: cfg, api: admin, kube: kube, ns: apitest.Namespace(t, admin), events: &events{}, fence: &fence{}}
 	r.approver, r.request = newKey(t), newKey(t)
-	digest := ""
+	var digest string
 	if o.faults {
 		r.root = "/srv"
 		r.device = faultydevice.New(t, "web1", public(r.request), public(r.approver))
@@ -446,7 +446,7 @@ func (r *rig) want(got doors.ToolResult, status, reason string) {
 
 func (r *rig) ran(n int) {
 	r.t.Helper()
-	got := 0
+	var got int
 	if r.device != nil {
 		got = r.device.Approved()
 	} else {

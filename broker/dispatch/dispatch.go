@@ -94,8 +94,9 @@ func (d *Dispatcher) Do(ctx context.Context, agent, item string, c judge.Call) (
 		return d.settle(ctx, dec.Job, false)
 	case judge.Run:
 		return d.run(ctx, c, w, dec)
+	default:
+		return Result(dec), nil
 	}
-	return Result(dec), nil
 }
 
 // look reads what the call is judged by and judges it.

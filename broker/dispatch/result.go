@@ -25,6 +25,7 @@ func Result(d judge.Decision) doors.ToolResult {
 		r.Status = doors.Halted
 	case judge.Wait:
 		r.Status = doors.Pending
+	default: // refused
 	}
 	if d.Plan != nil {
 		r.Revision = d.Plan.Spec.Revision
