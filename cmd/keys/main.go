@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	ctrl "sigs.k8s.io/controller-runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"nisse.io/nisse/internal/dsse"
 )
@@ -34,11 +34,13 @@ func main() {
 }
 
 func run(ctx context.Context, namespace string) error {
-	cfg, err := ctrl.GetConfig()
+	// A pod's own account, or what KUBECONFIG names.
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	c, err := kubernetes.NewForConfig(cfg)
+	// The core group alone: clients of every group would be most of the binary.
+	c, err := corev1client.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
@@ -56,8 +58,8 @@ func run(ctx context.Context, namespace string) error {
 
 // ensure returns the public half of the key in the Secret, making both if there is none. Two runs at once agree: the one whose
 // create loses reads what the other made.
-func ensure(ctx context.Context, c kubernetes.Interface, namespace, name string) (ed25519.PublicKey, error) {
-	secrets := c.CoreV1().Secrets(namespace)
+func ensure(ctx context.Context, c corev1client.CoreV1Interface, namespace, name string) (ed25519.PublicKey, error) {
+	secrets := c.Secrets(namespace)
 	s, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, private, kerr := ed25519.GenerateKey(rand.Reader)
@@ -83,8 +85,8 @@ func ensure(ctx context.Context, c kubernetes.Interface, namespace, name string)
 	return private.Public().(ed25519.PublicKey), nil
 }
 
-func publish(ctx context.Context, c kubernetes.Interface, namespace string, public map[string]string) error {
-	maps := c.CoreV1().ConfigMaps(namespace)
+func publish(ctx context.Context, c corev1client.CoreV1Interface, namespace string, public map[string]string) error {
+	maps := c.ConfigMaps(namespace)
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nisse-public-keys"}, Data: public}
 	_, err := maps.Create(ctx, m, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"path"
@@ -117,7 +118,7 @@ func layerOf(entries []entry) (v1.Layer, error) {
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil
-	})
+	}, tarball.WithCompressionLevel(gzip.DefaultCompression)) // the library's own default is the fastest, a tenth larger
 }
 
 // withParents sorts entries and adds the directories that lead to them, so that no unpacker has to invent their modes.

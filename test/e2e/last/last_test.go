@@ -64,7 +64,7 @@ func TestRestoredSnapshotRunsNothingAgain(t *testing.T) {
 		t.Fatalf("the snapshot holds the execution: %+v", jobs)
 	}
 	r.Scale(t, rig.Broker, 1)
-	for _, c := range []rig.Component{rig.AgentPod, rig.Manager, rig.Gateway} {
+	for _, c := range []rig.Component{rig.AgentPod, rig.Manager, rig.Gateway, rig.Broker} {
 		r.Ready(t, c)
 	}
 	// Whoever means to repeat it has the time to: until nothing more is written.

@@ -44,7 +44,7 @@ func command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Scale a component to a number of pods, and wait until none of the others runs.
+// Scale a component to a number of pods; scaled to none, wait until none runs.
 func (r *Rig) Scale(t testing.TB, c Component, replicas int32) {
 	t.Helper()
 	var o client.Object = &appsv1.Deployment{}
@@ -60,7 +60,6 @@ func (r *Rig) Scale(t testing.TB, c Component, replicas int32) {
 		return r.Admin.Patch(ctx, o, patch)
 	})
 	if replicas > 0 {
-		r.Ready(t, c)
 		return
 	}
 	r.Wait(t, fmt.Sprintf("no pod of %s runs", c), Patience, func(ctx context.Context) error {
