@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -22,6 +23,9 @@ import (
 const (
 	// interval between two looks at a device that nobody calls.
 	interval = 30 * time.Second
+	// notice is how soon a device that is new or was changed is looked at: whoever enrolled it is waiting. It costs a look at a
+	// cache, not a call.
+	notice = time.Second
 	// statusTimeout of one look.
 	statusTimeout = 5 * time.Second
 )
@@ -46,11 +50,19 @@ type Registry struct {
 	mu        sync.Mutex
 	manifests map[string]*manifest.Manifest // by digest: a digest's manifest never changes
 	silent    map[string]time.Time          // since when a device has not answered
+
+	looked map[types.UID]look // the latest look at each device; Run's alone
+}
+
+// look at a device, as it was then.
+type look struct {
+	generation int64
+	at         time.Time
 }
 
 // NewRegistry of the devices in a namespace. api is read from (a cache will do) and given the Online conditions.
 func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time) *Registry {
-	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, manifests: map[string]*manifest.Manifest{}, silent: map[string]time.Time{}}
+	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, manifests: map[string]*manifest.Manifest{}, silent: map[string]time.Time{}, looked: map[types.UID]look{}}
 }
 
 // Manifest that the Device pins. It is asked for once per digest; nil and a sentence for people when that cannot be done now.
@@ -175,12 +187,12 @@ func (r *Registry) note(ctx context.Context, d *v1alpha1.Device, err error) {
 	telemetry.Changed(ctx, r.log, "device.online_changed", telemetry.Event{Cause: d.Name}, slog.String("reason", c.Reason))
 }
 
-// Run looks at every device now and then until the context ends.
+// Run looks at every device now and then, and at a new or changed one soon, until the context ends.
 func (r *Registry) Run(ctx context.Context) error {
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(notice)
 	defer tick.Stop()
 	for {
-		r.look(ctx)
+		r.lookAround(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -189,15 +201,24 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Registry) look(ctx context.Context) {
+func (r *Registry) lookAround(ctx context.Context) {
 	var all v1alpha1.DeviceList
 	if err := r.api.List(ctx, &all, client.InNamespace(r.ns)); err != nil {
 		r.log.Warn("device.list_failed", "err", err)
 		return
 	}
+	latest := make(map[types.UID]look, len(all.Items)) // devices that are gone are forgotten
 	var wg sync.WaitGroup
 	for i := range all.Items {
-		wg.Go(func() { _ = r.Probe(ctx, &all.Items[i]) }) // the condition tells
+		d := &all.Items[i]
+		last, seen := r.looked[d.UID]
+		if seen && last.generation == d.Generation && r.now().Sub(last.at) < interval {
+			latest[d.UID] = last
+			continue
+		}
+		latest[d.UID] = look{generation: d.Generation, at: r.now()}
+		wg.Go(func() { _ = r.Probe(ctx, d) }) // the condition tells
 	}
 	wg.Wait()
+	r.looked = latest
 }

@@ -67,7 +67,7 @@ wait_for_result() {
   [ -s "$files/report.txt" ] || { echo "$item is closed, and there is no $files/report.txt"; return 1; }
   as_device audit verify --config "$device_dir/config.yaml"
   remember "told-in-$asked" yes
-  tell "$item is closed, the file is written, the audit chain is whole"
+  tell "the work item is closed, the file is written, the audit chain is whole"
 }
 
 show_story() {
