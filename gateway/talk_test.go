@@ -3,6 +3,8 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -394,6 +396,10 @@ func TestApprovalsAccountMissing(t *testing.T) {
 	levels["invite"] = 50
 	_, err := r.lucas.Client().SendStateEvent(t.Context(), r.room, event.StatePowerLevels, "", levels)
 	r.must(err)
+	file := filepath.Join(r.dir, "credentials", r.gates.Localpart()+".json")
+	good, err := os.ReadFile(file)
+	r.must(err)
+	r.must(os.WriteFile(file, []byte("{}"), 0o600))
 	r.start()
 	conversation := func(check func(*v1alpha1.ConversationStatus) bool) {
 		t.Helper()
@@ -416,6 +422,10 @@ func TestApprovalsAccountMissing(t *testing.T) {
 	r.gate(item, 1, fmt.Sprintf(plan, 1, 1))
 	_, err = r.lucas.Client().InviteUser(t.Context(), r.room, &mautrix.ReqInviteUser{UserID: r.gates})
 	r.must(err)
+	conversation(func(c *v1alpha1.ConversationStatus) bool {
+		return strings.Contains(c.Message, r.gates.String()+" is not connected (LoginFailed: no credentials")
+	})
+	r.must(os.WriteFile(file, good, 0o600))
 	conversation(func(c *v1alpha1.ConversationStatus) bool { return c.Message == "" })
 	r.hear(r.gates, "approve rev-1", asked, asked)
 }

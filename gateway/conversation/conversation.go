@@ -43,8 +43,10 @@ type Keeper struct {
 	mu      sync.Mutex
 	ctx     context.Context // of Run; sessions live in it
 	running map[string]*running
-	seen    map[string]string // what each Agent claims: account, room and where that leads
-	wg      sync.WaitGroup
+	// approvals is the state of the account that shows gates.
+	approvals matrix.State
+	seen      map[string]string // what each Agent claims: account, room and where that leads
+	wg        sync.WaitGroup
 }
 
 // running is the session of one Agent.
@@ -69,6 +71,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing,
 		Report: func(s matrix.State) {
 			k.Log.InfoContext(ctx, "approvals.conversation", "connected", s.Connected, "reason", s.Reason, "message", s.Message)
+			k.mu.Lock()
+			k.approvals = s
+			k.mu.Unlock()
+			k.all(ctx) // each Agent's status tells whether its gates can be shown
 		},
 	})
 	if err != nil {
@@ -77,13 +83,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Lock()
 	k.ctx, k.running = ctx, map[string]*running{}
 	k.mu.Unlock()
-	var agents v1alpha1.AgentList
-	if err := k.Objects.List(ctx, &agents, client.InNamespace(k.Namespace)); err != nil {
-		return fmt.Errorf("list agents: %w", err)
-	}
-	for i := range agents.Items { // those that were reconciled before there was a context to run in
-		k.changed(ctx, agents.Items[i].Name)
-	}
+	k.all(ctx) // those that were reconciled before there was a context to run in
 	account.Run(ctx)
 	k.wg.Wait()
 	return nil
@@ -113,7 +113,7 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
 	}
 	if state, ok := k.begin(ctx, agent); ok {
-		return ctrl.Result{}, k.report(ctx, agent, state)
+		return ctrl.Result{}, k.report(ctx, agent, k.withApprovals(state))
 	}
 	return ctrl.Result{}, nil
 }
@@ -229,6 +229,26 @@ func (k *Keeper) end(agent string) {
 		r.cancel()
 		<-r.done
 	}
+}
+
+// withApprovals adds to a good state why gates cannot be shown all the same.
+func (k *Keeper) withApprovals(s matrix.State) matrix.State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s.Connected && s.Message == "" && k.approvals.Reason != "" && !k.approvals.Connected {
+		s.Message = fmt.Sprintf("Plans cannot be shown: %s is not connected (%s: %s).", k.Approvals, k.approvals.Reason, k.approvals.Message)
+	}
+	return s
+}
+
+// all Agents are to be looked at.
+func (k *Keeper) all(ctx context.Context) {
+	var agents v1alpha1.AgentList
+	if err := k.Objects.List(ctx, &agents, client.InNamespace(k.Namespace)); err != nil {
+		k.Log.ErrorContext(ctx, "agents.unreadable", "error", err.Error()) // a cache that is full does not fail
+		return
+	}
+	k.recheck(ctx, agents.Items, "")
 }
 
 // recheck the others: whom they share something with may have changed.

@@ -36,6 +36,9 @@ type Desk struct {
 
 // Take a message in.
 func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
+	if known, err := tx.Known(m.Event.ID); err != nil || known {
+		return err // what became of it was decided then
+	}
 	view, err := d.view(ctx, tx, m.Event)
 	if err != nil {
 		return err
@@ -50,6 +53,9 @@ func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
 		if err := tx.AddThread(store.Thread{WorkItem: route.WorkItem, Agent: d.Agent, Room: m.Event.Room, Root: root}); err != nil {
 			return err
 		}
+	}
+	if route.Kind == routing.Silence {
+		m.Raw = []byte("{}") // what strangers say is not kept
 	}
 	added, err := tx.AddInbound(store.Inbound{
 		EventID: m.Event.ID, Account: d.Account, Agent: d.Agent, Room: m.Event.Room, Sender: m.Event.Sender, At: m.Event.At,
