@@ -83,7 +83,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	work := &worker.Worker{Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log}
 	progress := &mailbox.Progress{Store: o.Store, Log: o.Log, Every: mailbox.Every}
 	for _, run := range []manager.RunnableFunc{
-		keeper.Run, work.Run, progress.Run,
+		keeper.Run, work.Run, progress.Run, o.Store.Housekeeping,
 		func(ctx context.Context) error { return serve(ctx, o.Bind, auth.Require(door.Handler())) },
 	} {
 		if err := mgr.Add(run); err != nil {
