@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -218,6 +219,67 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 	a := r.approval(g)
 	if a.Spec.Answer != v1alpha1.AnswerReplan || a.Spec.Decision != v1alpha1.DecisionApprove || a.Spec.Text != "use the other disk" {
 		t.Errorf("approval %+v", a.Spec)
+	}
+}
+
+// Two agents with plans of the same number: what is said in one's room concerns that one only, and each has people of its own.
+func TestTwoAgents(t *testing.T) {
+	r := newRig(t)
+	dev := r.user("nisse-dev")
+	r.hs.RegisterUser(t, dev.Localpart(), password, false)
+	r.must(os.WriteFile(filepath.Join(r.dir, "credentials", "dev.json"), fmt.Appendf(nil, `{"userID": %q, "password": %q}`, dev, password), 0o600))
+	room, err := r.anna.CreateRoom(t.Context(), person.RoomOptions{Invite: []id.UserID{dev, r.lucas.UserID()}})
+	r.must(err)
+	_, err = r.lucas.Join(t.Context(), room.String())
+	r.must(err)
+	agent := r.agent("dev", dev.String(), room.String())
+	agent.Spec.People = []v1alpha1.AgentPerson{{Name: "anna", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}}
+	r.create(agent)
+	r.start()
+	in := func(room id.RoomID, who *person.Person, text string) id.EventID {
+		t.Helper()
+		e, err := who.Say(t.Context(), room, text, person.Where{})
+		r.must(err)
+		return e
+	}
+	hear := func(room id.RoomID, pattern string, after id.EventID) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := r.lucas.WaitFor(ctx, room, person.Want{Sender: r.gates, Text: regexp.MustCompile(pattern), After: after})
+		r.must(err)
+	}
+	r.wait("dev is connected", func(ctx context.Context) error {
+		var a v1alpha1.Agent
+		if err := r.admin.Get(ctx, client.ObjectKeyFromObject(agent), &a); err != nil {
+			return err
+		}
+		if a.Status.Conversation == nil || !a.Status.Conversation.Connected {
+			return fmt.Errorf("conversation %+v", a.Status.Conversation)
+		}
+		return nil
+	})
+	opsAsked := in(r.room, r.lucas, "nginx")
+	devAsked := in(room, r.anna, "the tests")
+	gates := map[string]*v1alpha1.Gate{}
+	for n := range 2 {
+		w := r.item(2)
+		*w = r.items()[n]
+		r.work(w, v1alpha1.WorkItemWorking)
+		gates[w.Spec.Agent] = r.gate(w, 1, fmt.Sprintf(plan, 1, 1))
+	}
+	hear(r.room, "approve rev-1", opsAsked)
+	hear(room, "approve rev-1", devAsked)
+	// lucas approves for ops only.
+	hear(room, "^Only anna can approve this", in(room, r.lucas, "approve rev-1"))
+	in(room, r.anna, "approve")
+	if a := r.approval(gates["dev"]); a.Spec.Approver != "matrix:"+r.anna.UserID().String() {
+		t.Errorf("approver %s", a.Spec.Approver)
+	}
+	in(r.room, r.lucas, "approve")
+	r.approval(gates["ops"])
+	if got := r.approvals(); len(got) != 2 {
+		t.Errorf("%d approvals", len(got))
 	}
 }
 

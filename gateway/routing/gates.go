@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"nisse.io/nisse/gateway/decision"
@@ -178,12 +179,22 @@ func (v View) open(open []Gate) string {
 	return b.String()
 }
 
-// approvers of what is open, else of the agent.
+// approvers are those who may approve for the agent, and where one gate is open, who of them may decide it.
 func (v View) approvers(open []Gate) []string {
-	if len(open) == 1 && len(open[0].Approvers) > 0 {
-		return open[0].Approvers
+	all := v.who(approve)
+	if len(open) != 1 {
+		return all
 	}
-	return v.who(approve)
+	var some []string
+	for _, name := range all {
+		if slices.Contains(open[0].Approvers, name) {
+			some = append(some, name)
+		}
+	}
+	if len(some) == 0 {
+		return all
+	}
+	return some
 }
 
 func quoted(g Gate) string { return sanitize.Quote(g.Title) }
