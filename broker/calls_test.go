@@ -91,6 +91,11 @@ func TestARepeatedFinishDoesNotEndTheNextItem(t *testing.T) {
 	res, err = r.callFor(s, "wi-1", "r1", "fs_read", `{"device":"web1","path":"/srv/a"}`)
 	must(t, err)
 	r.want(res, doors.Refused, "OtherWorkItem")
+	for _, item := range []string{"wi-9", "../wi-1", "WI", strings.Repeat("w", 100)} {
+		res, err = r.callFor(s, item, "f2", "finish", `{"summary":"done"}`)
+		must(t, err)
+		r.want(res, doors.Refused, "OtherWorkItem")
+	}
 	must(t, r.api.Get(t.Context(), client.ObjectKeyFromObject(next), next))
 	if next.Status.Runtime != nil {
 		t.Errorf("the next item got %+v", next.Status.Runtime)

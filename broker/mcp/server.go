@@ -14,6 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -147,6 +148,9 @@ func (s *Server) call(ctx context.Context, a *v1alpha1.Agent, t tools.Tool, p *s
 	item, err := meta(p.Meta, doors.MetaWorkItem)
 	if err != nil {
 		return refused(judge.BadArguments, err.Error()), nil
+	}
+	if item != "" && len(validation.IsDNS1123Label(item)) > 0 {
+		return refused(judge.OtherWorkItem, fmt.Sprintf("_meta %q names no work item.", doors.MetaWorkItem)), nil
 	}
 	args, err := t.Arguments(p.Arguments)
 	if errors.Is(err, tools.ErrArguments) {

@@ -29,11 +29,16 @@ func With(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, caller{identity: id})
 }
 
-// Require lets only agents' current pods through. Others get 401, or 503 when the API server cannot be asked, with a
-// doors.Problem as body.
+// Require lets only agents' current pods through. Others get 401, 429 when their address tries too many tokens, or 503
+// when the API server cannot be asked, with a doors.Problem as body.
 func (a *Authenticator) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := Bearer(r)
+		if _, known := a.recall(token); !known && token != "" && !a.limits.take(r) {
+			w.Header().Set("Retry-After", "1")
+			problem(w, http.StatusTooManyRequests, "RateLimited", "too many tokens from one address; send the pod's own")
+			return
+		}
 		id, err := a.Authenticate(r.Context(), token)
 		if err != nil {
 			WriteProblem(w, err)
@@ -54,14 +59,18 @@ func Bearer(r *http.Request) string {
 
 // WriteProblem answers a request that Authenticate refused.
 func WriteProblem(w http.ResponseWriter, err error) {
-	status, p := http.StatusServiceUnavailable, doors.Problem{Reason: "Unavailable", Message: "the API server cannot be asked about this token now; try again"}
 	if errors.Is(err, ErrRefused) {
-		status, p = http.StatusUnauthorized, doors.Problem{Reason: "Unauthenticated", Message: err.Error()}
 		w.Header().Set("WWW-Authenticate", "Bearer")
+		problem(w, http.StatusUnauthorized, "Unauthenticated", err.Error())
+		return
 	}
+	problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this token now; try again")
+}
+
+func problem(w http.ResponseWriter, status int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(p) // the caller is gone; nothing to add
+	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add
 }
 
 // Watch returns a context for an open stream of a handler that Require wraps: it ends, with the reason as its cause, once the

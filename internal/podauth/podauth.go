@@ -61,6 +61,8 @@ type Authenticator struct {
 	audience  string
 	now       func() time.Time
 
+	limits limits
+
 	mu   sync.Mutex
 	seen map[[sha256.Size]byte]answer
 }
@@ -85,7 +87,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, token string) (Identit
 	if token == "" {
 		return Identity{}, fmt.Errorf("%w: no bearer token; send the projected token with audience %q", ErrRefused, a.audience)
 	}
-	if id, ok := a.recall(sha256.Sum256([]byte(token))); ok {
+	if id, ok := a.recall(token); ok {
 		return id, nil
 	}
 	return a.fresh(ctx, token)
@@ -168,10 +170,10 @@ func one(v authenticationv1.ExtraValue) (string, bool) {
 	return v[0], true
 }
 
-func (a *Authenticator) recall(key [sha256.Size]byte) (Identity, bool) {
+func (a *Authenticator) recall(token string) (Identity, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, ok := a.seen[key]
+	s, ok := a.seen[sha256.Sum256([]byte(token))]
 	if !ok || a.now().Sub(s.at) >= MaxAge {
 		return Identity{}, false
 	}

@@ -2,6 +2,7 @@ package podauth
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -200,5 +201,38 @@ func TestRequire(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", w.Code, tt.want, w.Body)
 			}
 		})
+	}
+}
+
+func TestGuessersAreSlowedDown(t *testing.T) {
+	world := &api{status: good(), pod: pod()}
+	a := newAuthenticator(world, world, "nisse", "broker", time.Now)
+	h := a.Require(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(address, token string) int {
+		r := httptest.NewRequest(http.MethodGet, "/v1/work", nil)
+		r.RemoteAddr = address
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := ask("192.0.2.1:1", "good"); code != http.StatusOK {
+		t.Fatalf("good token: %d", code)
+	}
+	world.status.Authenticated = false
+	for range 2 * reviewsAtOnce {
+		ask("192.0.2.1:2", rand.Text())
+	}
+	if world.reviews > reviewsAtOnce+10 {
+		t.Errorf("%d reviews for %d guesses", world.reviews, 2*reviewsAtOnce)
+	}
+	if code := ask("192.0.2.1:3", "x"); code != http.StatusTooManyRequests {
+		t.Errorf("one more guess: %d", code)
+	}
+	if code := ask("192.0.2.1:1", "good"); code != http.StatusOK {
+		t.Errorf("the remembered token beside the guesses: %d", code)
+	}
+	if code := ask("192.0.2.2:1", "x"); code != http.StatusUnauthorized {
+		t.Errorf("another address: %d", code)
 	}
 }
