@@ -14,6 +14,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/condition"
 	"nisse.io/nisse/controllers/gate/policy"
+	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/pass"
 	"nisse.io/nisse/internal/crashpoint"
@@ -109,5 +110,5 @@ func message(g *v1alpha1.Gate) string {
 	if last.Text != "" {
 		m += ": " + sanitize.Quote(sanitize.Line(last.Text, 200))
 	}
-	return m + "."
+	return render.Cut(m+".", maxMessage)
 }

@@ -10,14 +10,18 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/gate/policy"
+	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/pass"
 	"nisse.io/nisse/internal/telemetry"
 )
 
+// maxMessage of characters in a status; the API takes a few more.
+const maxMessage = 1000
+
 // refuse writes into an Approval why it does not count, once.
 func (r *Reconciler) refuse(ctx context.Context, g *v1alpha1.Gate, refusal policy.Refusal) error {
 	after := refusal.Approval.DeepCopy()
-	after.Status = v1alpha1.ApprovalStatus{Reason: refusal.Reason, Message: refusal.Message}
+	after.Status = v1alpha1.ApprovalStatus{Reason: refusal.Reason, Message: render.Cut(refusal.Message, maxMessage)}
 	if _, err := pass.WriteStatus(ctx, r.Client, refusal.Approval, after); err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -63,8 +63,8 @@ func Title(s string) string {
 	return s
 }
 
-// cut keeps the first n runes.
-func cut(s string, n int) string {
+// Cut keeps the first n runes, and says with an ellipsis that there were more.
+func Cut(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
 		return s

@@ -50,7 +50,7 @@ type Gate struct {
 func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	var b strings.Builder
 	rev := fmt.Sprintf("rev-%d", p.Revision)
-	fmt.Fprintf(&b, "Plan %s of %s for %s  waits for %s until %s\n", rev, plain(g.Agent), inert(cut(g.Title, maxTitle)), who(g), g.ExpiresAt.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "Plan %s of %s for %s  waits for %s until %s\n", rev, plain(g.Agent), inert(Cut(g.Title, maxTitle)), who(g), g.ExpiresAt.UTC().Format(time.RFC3339))
 	flags(&b, g)
 	b.WriteByte('\n')
 	for i, s := range p.Steps {
@@ -61,7 +61,7 @@ func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	}
 	b.WriteByte('\n')
 	if strings.TrimSpace(p.Body) != "" {
-		fmt.Fprintf(&b, "The agent's words: %s\n", inert(cut(p.Body, MaxProse)))
+		fmt.Fprintf(&b, "The agent's words: %s\n", inert(Cut(p.Body, MaxProse)))
 	}
 	fmt.Fprintf(&b, "Reply  approve %s  ·  reject <why>", rev)
 	return capped(b.String())
@@ -79,7 +79,7 @@ type Halt struct {
 // Stop renders the question how a stopped or halted item goes on.
 func Stop(g Gate, h Halt) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s has stopped in %s  waits for %s\n", plain(g.Agent), inert(cut(g.Title, maxTitle)), who(g))
+	fmt.Fprintf(&b, "%s has stopped in %s  waits for %s\n", plain(g.Agent), inert(Cut(g.Title, maxTitle)), who(g))
 	fmt.Fprintf(&b, "Asked because: %s\n\n", g.Rule)
 	if h.Stopped {
 		by := "A person said stop."
@@ -94,7 +94,7 @@ func Stop(g Gate, h Halt) (string, error) {
 		} else {
 			fmt.Fprintf(&b, "%s:\n", plain(string(r.Reason)))
 		}
-		for line := range strings.SplitSeq(cut(r.Message, maxHalt), "\n") {
+		for line := range strings.SplitSeq(Cut(r.Message, maxHalt), "\n") {
 			// Indented, because no line of it may look like one of ours.
 			fmt.Fprintf(&b, "   %s\n", quotedAlready(line))
 		}

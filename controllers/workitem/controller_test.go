@@ -1,0 +1,608 @@
+package workitem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/admission"
+	"nisse.io/nisse/controllers/controllertest"
+	"nisse.io/nisse/controllers/gate/opening"
+	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/test/apitest"
+)
+
+func TestMain(m *testing.M) { apitest.Main(m) }
+
+// guard answers as the admission probe would.
+type guard struct{ err error }
+
+func (g *guard) Enforced(context.Context, string) error { return g.err }
+
+type bench struct {
+	*controllertest.World
+	r     *Reconciler
+	guard *guard
+	now   time.Time
+}
+
+func newBench(t *testing.T, change func(*v1alpha1.Agent)) *bench {
+	t.Helper()
+	b := &bench{World: controllertest.New(t, change), guard: &guard{}, now: time.Now().UTC()}
+	b.r = &Reconciler{Client: b.Admin, Live: b.Admin, Guard: b.guard, Events: b.Events, Log: b.Log, Now: func() time.Time { return b.now }}
+	return b
+}
+
+func (b *bench) try(w *v1alpha1.WorkItem) (reconcile.Result, error) {
+	b.T.Helper()
+	result, err := b.r.Reconcile(b.T.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w)})
+	b.Read(w)
+	b.Holds(w, w.Status.ObservedGeneration, w.Status.Conditions)
+	return result, err
+}
+
+// pass runs one pass over the item, and one more that must write nothing.
+func (b *bench) pass() reconcile.Result {
+	b.T.Helper()
+	return b.passOver(b.Item)
+}
+
+func (b *bench) passOver(w *v1alpha1.WorkItem) reconcile.Result {
+	b.T.Helper()
+	result, err := b.try(w)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	version := w.ResourceVersion
+	if _, err := b.try(w); err != nil {
+		b.T.Fatal(err)
+	}
+	if w.ResourceVersion != version {
+		b.T.Errorf("%s was written again at rest", w.Name)
+	}
+	return result
+}
+
+func (b *bench) state(want v1alpha1.WorkItemState, waitingFor string) {
+	b.T.Helper()
+	if b.Item.Status.State != want || b.Item.Status.WaitingFor != waitingFor {
+		b.T.Errorf("%s, waiting for %q; want %s, %q", b.Item.Status.State, b.Item.Status.WaitingFor, want, waitingFor)
+	}
+}
+
+func (b *bench) ready(status metav1.ConditionStatus, reason string, stalled bool) {
+	b.T.Helper()
+	c := meta.FindStatusCondition(b.Item.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != status || c.Reason != reason {
+		b.T.Errorf("Ready is %+v, want %s (%s)", c, status, reason)
+	}
+	if got := meta.IsStatusConditionTrue(b.Item.Status.Conditions, v1alpha1.ConditionStalled); got != stalled {
+		b.T.Errorf("stalled: %t, want %t", got, stalled)
+	}
+}
+
+func (b *bench) stop(id string) {
+	b.T.Helper()
+	b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: id, By: "lucas"} })
+}
+
+func (b *bench) halt(id string) {
+	b.T.Helper()
+	b.Status(b.Item, func() {
+		b.runtime().Halt = &v1alpha1.HaltReport{ID: id, Reason: v1alpha1.HaltCallMismatch, Message: "The agent called something else.", Revision: 1, Step: 1, At: metav1.Now()}
+	})
+}
+
+func (b *bench) runtime() *v1alpha1.WorkItemRuntime {
+	if b.Item.Status.Runtime == nil {
+		b.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{}
+	}
+	return b.Item.Status.Runtime
+}
+
+func (b *bench) gate(name string) *v1alpha1.Gate {
+	b.T.Helper()
+	g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{Namespace: b.NS, Name: name}}
+	b.Read(g)
+	return g
+}
+
+func (b *bench) gates() int {
+	b.T.Helper()
+	var l v1alpha1.GateList
+	if err := b.Admin.List(b.T.Context(), &l, client.InNamespace(b.NS)); err != nil {
+		b.T.Fatal(err)
+	}
+	return len(l.Items)
+}
+
+// answer commits a decision as the gate controller does.
+func (b *bench) answer(g *v1alpha1.Gate, a v1alpha1.HaltAnswer, text string) {
+	b.T.Helper()
+	outcome, decision := v1alpha1.GateApproved, v1alpha1.DecisionApprove
+	if a == v1alpha1.AnswerAbandon {
+		outcome, decision = v1alpha1.GateRejected, v1alpha1.DecisionReject
+	}
+	b.Status(g, func() {
+		g.Status.Outcome = outcome
+		g.Status.Decisions = []v1alpha1.GateDecision{{Approval: "apr-1", Person: "lucas", Decision: decision, Answer: a, Text: text, Channel: v1alpha1.ChannelKubernetes, At: metav1.Now()}}
+	})
+}
+
+func TestStates(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		before  func(*bench)
+		state   v1alpha1.WorkItemState
+		waiting string
+		told    []string
+	}{
+		{"it works", func(*bench) {}, v1alpha1.WorkItemWorking, "ops", nil},
+		{"a plan that has no gate yet", func(b *bench) { b.Plan(1, controllertest.Report) }, v1alpha1.WorkItemAwaitingApproval, "lucas", nil},
+		{"a plan whose gate is open", func(b *bench) { b.Gate(b.Plan(1, controllertest.Report), b.now) }, v1alpha1.WorkItemAwaitingApproval, "lucas", nil},
+		{"an approved plan", func(b *bench) {
+			g := b.Gate(b.Plan(1, controllertest.Report), b.now)
+			b.Status(g, func() { g.Status.Outcome = v1alpha1.GateApproved })
+		}, v1alpha1.WorkItemWorking, "ops", nil},
+		{"a rejected plan", func(b *bench) {
+			g := b.Gate(b.Plan(1, controllertest.Report), b.now)
+			b.Status(g, func() { g.Status.Outcome = v1alpha1.GateRejected })
+		}, v1alpha1.WorkItemWorking, "ops", nil},
+		{"the earlier gate is not dropped yet", func(b *bench) {
+			b.Gate(b.Plan(1, controllertest.Report), b.now)
+			p := b.Plan(2)
+			b.Status(p, func() { p.Status.State = v1alpha1.PlanNotReady })
+		}, v1alpha1.WorkItemAwaitingApproval, "lucas", nil},
+		{"a question", func(b *bench) {
+			b.Status(b.Item, func() { b.runtime().Question = &v1alpha1.Question{ID: "q1", Text: "Which?"} })
+		}, v1alpha1.WorkItemAwaitingInput, "lucas, maria", nil},
+		{"an answered question", func(b *bench) {
+			b.Status(b.Item, func() {
+				b.Item.Status.State = v1alpha1.WorkItemAwaitingInput
+				b.runtime().Question = &v1alpha1.Question{ID: "q1", Text: "Which?"}
+				b.Item.Status.Conversation = &v1alpha1.WorkItemConversation{AnsweredQuestion: "q1"}
+			})
+		}, v1alpha1.WorkItemWorking, "ops", nil},
+		{"a second question", func(b *bench) {
+			b.Status(b.Item, func() {
+				b.runtime().Question = &v1alpha1.Question{ID: "q2", Text: "And which?"}
+				b.Item.Status.Conversation = &v1alpha1.WorkItemConversation{AnsweredQuestion: "q1"}
+			})
+		}, v1alpha1.WorkItemAwaitingInput, "lucas, maria", nil},
+		{"a question beside an open gate", func(b *bench) {
+			b.Gate(b.Plan(1, controllertest.Report), b.now)
+			b.Status(b.Item, func() { b.runtime().Question = &v1alpha1.Question{ID: "q1", Text: "Which?"} })
+		}, v1alpha1.WorkItemAwaitingApproval, "lucas", nil},
+		{"a stop", func(b *bench) { b.stop("s1") }, v1alpha1.WorkItemAwaitingInput, "lucas", []string{"Halted"}},
+		{"a halt", func(b *bench) { b.halt("h1") }, v1alpha1.WorkItemAwaitingInput, "lucas", []string{"Halted"}},
+		{"finished while stopped", func(b *bench) {
+			b.stop("s1")
+			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "Done.", At: metav1.Now()} })
+		}, v1alpha1.WorkItemAwaitingInput, "lucas", []string{"Halted"}},
+		{"finished", func(b *bench) {
+			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "Done.", At: metav1.Now()} })
+		}, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
+		{"asked to end", func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Close = true }) }, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
+		{"asked to end while stopped", func(b *bench) {
+			b.stop("s1")
+			b.Update(b.Item, func() { b.Item.Spec.Close = true })
+		}, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
+		{"the agent turned to another", func(b *bench) { b.Status(b.Agent, func() { b.Agent.Status.ActiveWorkItem = "wi-0" }) }, v1alpha1.WorkItemOpen, "wi-0", []string{"Queued"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			tc.before(b)
+			b.pass()
+			b.state(tc.state, tc.waiting)
+			b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+			if b.Item.Status.ObservedGeneration != b.Item.Generation {
+				t.Errorf("observed %d of %d", b.Item.Status.ObservedGeneration, b.Item.Generation)
+			}
+			if diff := cmp.Diff(tc.told, b.Told()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A new item gets its first state when the agent has chosen, in one write.
+func TestNewItem(t *testing.T) {
+	b := newBench(t, nil)
+	b.Status(b.Agent, func() { b.Agent.Status.ActiveWorkItem = "" })
+	w := controllertest.NewItem(b.Agent, "wi-2")
+	b.Create(w)
+	version := w.ResourceVersion
+	b.passOver(w)
+	if w.ResourceVersion != version {
+		t.Errorf("written before the agent chose: %+v", w.Status)
+	}
+	b.Status(b.Agent, func() { b.Agent.Status.ActiveWorkItem = "wi-1" })
+	b.passOver(w)
+	if w.Status.State != v1alpha1.WorkItemOpen || w.Status.WaitingFor != "wi-1" {
+		t.Errorf("status %+v", w.Status)
+	}
+	b.Status(b.Agent, func() { b.Agent.Status.ActiveWorkItem = "wi-2" })
+	b.passOver(w)
+	if w.Status.State != v1alpha1.WorkItemWorking {
+		t.Errorf("status %+v", w.Status)
+	}
+}
+
+func TestAgentIsGone(t *testing.T) {
+	b := newBench(t, nil)
+	if err := b.Admin.Delete(t.Context(), b.Agent); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	b.state(v1alpha1.WorkItemOpen, "ops")
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonAgentNotFound, true)
+	b.Update(b.Item, func() { b.Item.Spec.Close = true })
+	b.pass()
+	b.state(v1alpha1.WorkItemClosed, "")
+	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+}
+
+func TestOutcomes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before func(*bench)
+		want   v1alpha1.Outcome
+	}{
+		{"done", func(b *bench) {
+			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "It is written.", At: metav1.Now()} })
+		}, v1alpha1.Outcome{Result: v1alpha1.ResultDone, Summary: "It is written."}},
+		{"closed", func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Close = true }) }, v1alpha1.Outcome{Result: v1alpha1.ResultClosed}},
+		{"closed, and finished too", func(b *bench) {
+			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "It is written.", At: metav1.Now()} })
+			b.Update(b.Item, func() { b.Item.Spec.Close = true })
+		}, v1alpha1.Outcome{Result: v1alpha1.ResultClosed}},
+		{"abandoned", func(b *bench) {
+			b.stop("s1")
+			b.pass()
+			b.answer(b.gate(names.HaltGate("wi-1", "s1", "")), v1alpha1.AnswerAbandon, "never mind")
+		}, v1alpha1.Outcome{Result: v1alpha1.ResultAbandoned, Summary: "never mind"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.Plan(1, controllertest.Report)
+			b.Plan(2, controllertest.Report)
+			tc.before(b)
+			b.pass()
+			b.state(v1alpha1.WorkItemClosed, "")
+			tc.want.At = metav1.NewTime(b.now.Truncate(time.Second).Local())
+			if diff := cmp.Diff(&tc.want, b.Item.Status.Outcome); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+			if b.Item.Status.ClosedRevision != 2 {
+				t.Errorf("closed up to rev-%d; nothing of an ended item may run", b.Item.Status.ClosedRevision)
+			}
+			if !strings.Contains(b.LogTo.String(), `"event":"work_item.closed"`) || !strings.Contains(b.LogTo.String(), `"result":"`+string(tc.want.Result)+`"`) {
+				t.Errorf("log %s", b.LogTo)
+			}
+			// Closed for good, whatever is reported afterwards.
+			was := b.Item.Status.DeepCopy()
+			b.Status(b.Item, func() { b.runtime().Question = &v1alpha1.Question{ID: "q", Text: "?"} })
+			b.pass()
+			if diff := cmp.Diff(was.Outcome, b.Item.Status.Outcome); diff != "" || b.Item.Status.State != v1alpha1.WorkItemClosed {
+				t.Errorf("a closed item moved (-was +is):\n%s", diff)
+			}
+			// A link that is added later is observed.
+			b.Update(b.Item, func() { b.Item.Spec.ExternalRecord = "https://tickets.example/1" })
+			b.pass()
+			if b.Item.Status.ObservedGeneration != b.Item.Generation {
+				t.Errorf("observed %d of %d", b.Item.Status.ObservedGeneration, b.Item.Generation)
+			}
+		})
+	}
+}
+
+// All of an answer is one write: what is answered, what is closed, and where the item goes.
+func TestAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		answer v1alpha1.HaltAnswer
+		state  v1alpha1.WorkItemState
+		closed int32
+	}{
+		{v1alpha1.AnswerContinue, v1alpha1.WorkItemWorking, 0},
+		{v1alpha1.AnswerReplan, v1alpha1.WorkItemWorking, 2},
+		{v1alpha1.AnswerAbandon, v1alpha1.WorkItemClosed, 2},
+	} {
+		t.Run(string(tc.answer), func(t *testing.T) {
+			b := newBench(t, nil)
+			for revision := range int32(2) {
+				g := b.Gate(b.Plan(revision+1, controllertest.Report), b.now)
+				b.Status(g, func() { g.Status.Outcome = v1alpha1.GateApproved })
+			}
+			b.stop("s1")
+			b.halt("h1")
+			b.pass()
+			g := b.gate(names.HaltGate("wi-1", "s1", "h1"))
+			if g.Spec.Rule != opening.RuleHalt || *g.Spec.Halt != (v1alpha1.GateHaltRef{Stop: "s1", Halt: "h1"}) || g.Spec.Subject.UID != string(b.Item.UID) {
+				t.Errorf("gate %+v", g.Spec)
+			}
+			for _, part := range []string{"Stopped by \"lucas\"", "The agent called something else.", "Reply  continue  ·  replan  ·  abandon"} {
+				if !strings.Contains(g.Spec.Message, part) {
+					t.Errorf("the message lacks %q:\n%s", part, g.Spec.Message)
+				}
+			}
+			b.answer(g, tc.answer, "")
+			before := b.Item.ResourceVersion
+			if _, err := b.try(b.Item); err != nil {
+				t.Fatal(err)
+			}
+			st := b.Item.Status
+			if st.State != tc.state || st.AnsweredStop != "s1" || st.AnsweredHalt != "h1" || st.ClosedRevision != tc.closed || b.Item.ResourceVersion == before {
+				t.Errorf("status %+v", st)
+			}
+			b.pass()
+		})
+	}
+}
+
+// An answer is to the question that was asked. What came after it is asked anew.
+func TestAnswerToAnEarlierQuestion(t *testing.T) {
+	b := newBench(t, nil)
+	b.stop("s1")
+	b.pass()
+	first := b.gate(names.HaltGate("wi-1", "s1", ""))
+	b.answer(first, v1alpha1.AnswerContinue, "")
+	b.stop("s2")
+	b.pass()
+	b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+	if b.Item.Status.AnsweredStop != "" {
+		t.Errorf("s2 is answered by the answer to %q", b.Item.Status.AnsweredStop)
+	}
+	b.gate(names.HaltGate("wi-1", "s2", ""))
+}
+
+// A gate that lapsed or was dropped answers nothing.
+func TestOutcomeWithoutDecisionAnswersNothing(t *testing.T) {
+	for _, o := range []v1alpha1.GateOutcome{v1alpha1.GateExpired, v1alpha1.GateSuperseded} {
+		t.Run(string(o), func(t *testing.T) {
+			b := newBench(t, nil)
+			b.stop("s1")
+			b.pass()
+			g := b.gate(names.HaltGate("wi-1", "s1", ""))
+			b.Status(g, func() { g.Status.Outcome = o })
+			b.pass()
+			b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+		})
+	}
+}
+
+func TestNoHaltGateOpens(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		agent   func(*v1alpha1.Agent)
+		before  func(*bench)
+		reason  string
+		stalled bool
+		again   time.Duration
+	}{
+		{name: "nobody may approve", agent: func(a *v1alpha1.Agent) { a.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} }, reason: v1alpha1.ReasonNoApprovers, stalled: true},
+		{name: "suspended", agent: func(a *v1alpha1.Agent) { a.Spec.Suspend = true }, reason: v1alpha1.ReasonSuspended, stalled: true},
+		{name: "forged approvals are let through", before: func(b *bench) { b.guard.err = fmt.Errorf("%w: install config/admission", admission.ErrMissing) },
+			reason: v1alpha1.ReasonAdmissionMissing, again: admission.Retry()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t, tc.agent)
+			if tc.before != nil {
+				tc.before(b)
+			}
+			b.stop("s1")
+			if r := b.pass(); r.RequeueAfter != tc.again {
+				t.Errorf("looked at again after %s", r.RequeueAfter)
+			}
+			if b.Item.Status.State != v1alpha1.WorkItemAwaitingInput {
+				t.Errorf("state %s: it is held, asked or not", b.Item.Status.State)
+			}
+			b.ready(metav1.ConditionFalse, tc.reason, tc.stalled)
+			if n := b.gates(); n != 0 {
+				t.Errorf("%d gates", n)
+			}
+		})
+	}
+}
+
+// One question at a time: the plan's gate is dropped first.
+func TestHaltGateWaitsForThePlansGate(t *testing.T) {
+	b := newBench(t, nil)
+	g := b.Gate(b.Plan(1, controllertest.Report), b.now)
+	b.stop("s1")
+	b.pass()
+	b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+	if n := b.gates(); n != 1 {
+		t.Errorf("%d gates", n)
+	}
+	b.Status(g, func() { g.Status.Outcome = v1alpha1.GateSuperseded })
+	b.pass()
+	b.gate(names.HaltGate("wi-1", "s1", ""))
+}
+
+// Why a plan was not shown is told on the item, where people look.
+func TestHinderedByPlan(t *testing.T) {
+	for _, tc := range []struct {
+		reason  string
+		stalled bool
+		want    bool
+	}{
+		{v1alpha1.ReasonPlanNotReady, true, false}, // the agent can mend that
+		{v1alpha1.ReasonNoApprovers, true, true},
+		{v1alpha1.ReasonAdmissionMissing, false, false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			b := newBench(t, nil)
+			p := b.Plan(1)
+			b.Status(p, func() {
+				p.Status.State = v1alpha1.PlanNotReady
+				types := []string{v1alpha1.ConditionReady}
+				if tc.stalled {
+					types = append(types, v1alpha1.ConditionStalled)
+				}
+				for _, ct := range types {
+					status := metav1.ConditionFalse
+					if ct == v1alpha1.ConditionStalled {
+						status = metav1.ConditionTrue
+					}
+					meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: ct, Status: status, Reason: tc.reason, Message: "why", ObservedGeneration: 1})
+				}
+			})
+			b.pass()
+			b.state(v1alpha1.WorkItemWorking, "ops")
+			b.ready(metav1.ConditionFalse, tc.reason, tc.want)
+			// A later plan, or an answer that closes it, clears it.
+			b.Status(b.Item, func() { b.Item.Status.ClosedRevision = 1 })
+			b.pass()
+			b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+		})
+	}
+}
+
+// Plans and gates of a namesake that lived before are not this item's.
+func TestNamesakesObjectsDoNotCount(t *testing.T) {
+	b := newBench(t, nil)
+	p := controllertest.NewPlan(b.Agent, b.Item, 3, controllertest.Report)
+	p.Spec.WorkItem.UID = "of another time"
+	b.Create(p)
+	old := b.Item.DeepCopy()
+	old.UID = "of another time"
+	g, err := opening.Plan(p, old, b.Agent, b.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.OwnerReferences = nil
+	b.Create(g)
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "ops")
+	if b.Item.Status.Plan != nil {
+		t.Errorf("plan %+v", b.Item.Status.Plan)
+	}
+}
+
+// Case 28: the cache does not show the gate that was just opened. Five passes open one.
+func TestLaggingCacheOpensOneHaltGate(t *testing.T) {
+	b := newBench(t, nil)
+	b.stop("s1")
+	lag := apitest.Lagging(b.Admin)
+	b.r.Client = lag
+	for range 5 {
+		if _, err := b.try(b.Item); err != nil {
+			t.Fatal(err)
+		}
+		b.now = b.now.Add(time.Second)
+	}
+	if lag.Created() != 1 || b.gates() != 1 {
+		t.Errorf("%d created, %d there", lag.Created(), b.gates())
+	}
+	if diff := cmp.Diff([]string{"Halted"}, b.Told()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+var errAway = errors.New("the API server is away")
+
+// partly fails some reads.
+type partly struct {
+	client.Client
+	fails func(any) bool
+}
+
+func (p partly) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if p.fails(o) {
+		return errAway
+	}
+	return p.Client.Get(ctx, k, o, opts...)
+}
+
+func (p partly) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	if p.fails(l) {
+		return errAway
+	}
+	return p.Client.List(ctx, l, opts...)
+}
+
+// Half an answer is never written: when the plans cannot be listed, a replan changes nothing at all.
+func TestBrokenPassWritesNothing(t *testing.T) {
+	for name, fails := range map[string]func(any) bool{
+		"agent": func(o any) bool { _, is := o.(*v1alpha1.Agent); return is },
+		"plans": func(o any) bool { _, is := o.(*v1alpha1.PlanList); return is },
+		"gates": func(o any) bool { _, is := o.(*v1alpha1.GateList); return is },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.Plan(1, controllertest.Report)
+			b.stop("s1")
+			b.pass()
+			b.answer(b.gate(names.HaltGate("wi-1", "s1", "")), v1alpha1.AnswerReplan, "")
+			was := b.Item.DeepCopy()
+			broken := partly{b.Admin, fails}
+			b.r.Client, b.r.Live = broken, broken
+			if _, err := b.try(b.Item); !errors.Is(err, errAway) {
+				t.Fatalf("got %v, want a retry", err)
+			}
+			if diff := cmp.Diff(was.Status, b.Item.Status); diff != "" {
+				t.Errorf("a broken pass wrote (-was +is):\n%s", diff)
+			}
+			b.r.Client, b.r.Live = b.Admin, b.Admin
+			b.pass()
+			if b.Item.Status.AnsweredStop != "s1" || b.Item.Status.ClosedRevision != 1 {
+				t.Errorf("status %+v", b.Item.Status)
+			}
+		})
+	}
+}
+
+// Case 30: broker and gateway write their parts at the same moment. Nobody's part is lost, and the loser is quiet.
+func TestTwoWritersOnOneStatus(t *testing.T) {
+	b := newBench(t, nil)
+	b.Plan(1, controllertest.Report)
+	b.r.Client = &between{Client: b.Admin, do: func() {
+		w := b.Item.DeepCopy()
+		p := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"runtime":{"question":{"id":"q1","text":"Which?"}},"conversation":{"answeredQuestion":"q0"}}}`))
+		if err := b.Admin.Status().Patch(t.Context(), w, p); err != nil {
+			t.Error(err)
+		}
+	}}
+	result, err := b.try(b.Item)
+	if err != nil || result.RequeueAfter == 0 {
+		t.Errorf("got %+v, %v; want a quiet second look", result, err)
+	}
+	b.r.Client = b.Admin
+	b.pass()
+	st := b.Item.Status
+	if st.State != v1alpha1.WorkItemAwaitingApproval || st.Runtime == nil || st.Runtime.Question.ID != "q1" || st.Conversation.AnsweredQuestion != "q0" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// between runs something between the pass's reads and its write.
+type between struct {
+	client.Client
+	do func()
+}
+
+func (b *between) Status() client.SubResourceWriter { return betweenStatus{b.Client.Status(), b} }
+
+type betweenStatus struct {
+	client.SubResourceWriter
+	b *between
+}
+
+func (s betweenStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if do := s.b.do; do != nil {
+		s.b.do = nil
+		do()
+	}
+	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
