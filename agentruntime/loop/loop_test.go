@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,14 +106,6 @@ func (r *runtime) start() {
 		}
 		return err
 	}
-}
-
-func (r *runtime) restart() {
-	r.t.Helper()
-	if err := r.stop(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.start()
 }
 
 // events of the log, which must not be in use.
@@ -541,5 +534,42 @@ func TestARequestThatIsTooLongIsShortened(t *testing.T) {
 	}
 	if refused == 0 || refused > 3 {
 		t.Errorf("%d requests did not fit (%v); want a few, and then to have learnt", refused, m.asked)
+	}
+}
+
+// A message that the gateway will never take holds up neither those behind it nor the end of the item.
+func TestAMessageThatIsRefused(t *testing.T) {
+	r := start(t, demo(t))
+	r.change(func() {
+		r.refuse = func(o doors.Outgoing) int {
+			if o.Kind == doors.Progress {
+				return http.StatusRequestEntityTooLarge
+			}
+			return 0
+		}
+	})
+	r.open("wi-1", "what is in /srv/nisse?")
+	r.until("the item ends", r.ended("wi-1"))
+	r.until("the list is told", r.hears("notes.txt"))
+}
+
+// The gateway is away when the work is done: the item does not end before its summary is in the room.
+func TestTheSummaryIsSaidBeforeTheEnd(t *testing.T) {
+	r := start(t, demo(t))
+	r.change(func() { r.refuse = func(doors.Outgoing) int { return http.StatusServiceUnavailable } })
+	r.open("wi-1", "what is in /srv/nisse?")
+	tries := 0
+	r.until("the summary is tried again and again", func() bool { tries = r.refused; return tries > 5 })
+	r.mu.Lock()
+	if r.tooled("finish")() {
+		t.Error("finish was called before the summary was said")
+	}
+	r.mu.Unlock()
+	r.change(func() { r.refuse = nil })
+	r.until("the item ends", r.ended("wi-1"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := strings.Count(strings.Join(r.said(), "\n"), "notes.txt"); n != 1 {
+		t.Errorf("the summary was said %d times", n)
 	}
 }

@@ -40,7 +40,9 @@ type rig struct {
 	calls   []made
 	results map[string]doors.ToolResult
 	fault   func(made) *doors.ToolResult // an answer other than the usual
-	hold    chan struct{}                // calls of tools wait for it
+	refuse  func(doors.Outgoing) int     // a status other than 202 for a message
+	refused int
+	hold    chan struct{} // calls of tools wait for it
 }
 
 // made is a call that reached the broker, however often.
@@ -348,6 +350,13 @@ func (r *rig) serveOutbox(w http.ResponseWriter, q *http.Request) {
 		r.t.Error(err)
 	}
 	r.change(func() {
+		if r.refuse != nil {
+			if status := r.refuse(o); status != 0 {
+				r.refused++
+				w.WriteHeader(status)
+				return
+			}
+		}
 		if i := slices.IndexFunc(r.out, func(have doors.Outgoing) bool { return have.ID == o.ID }); i < 0 {
 			r.out = append(r.out, o)
 		} else if r.out[i] != o {

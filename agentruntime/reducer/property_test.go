@@ -39,6 +39,10 @@ func (m *machine) crash() {
 func (m *machine) mayCrash(where string) bool {
 	if rapid.IntRange(0, 5).Draw(m.rt, where) == 0 {
 		m.crash()
+		if rapid.IntRange(0, 3).Draw(m.rt, "a person writes while it is away") == 0 {
+			m.person("and?")
+			m.asks = 0
+		}
 		return true
 	}
 	return false
@@ -133,7 +137,7 @@ func TestNoEffectTwiceFromAnyPrefixWithCrashes(t *testing.T) {
 		inLog := map[string]string{}
 		answered := map[string]int{}
 		for _, e := range m.log {
-			switch e.Type {
+			switch e.Type { //nolint:exhaustive // calls and their results are all that is compared
 			case event.ToolCall:
 				var c event.Call
 				if err := e.Decode(&c); err != nil {
