@@ -111,13 +111,13 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	r.work(item, v1alpha1.WorkItemWorking)
 	one := r.gate(item, 1, fmt.Sprintf(plan, 1, 1))
 	r.hear(r.gates, "approve rev-1", asked, asked)
-	r.end(one, v1alpha1.GateSuperseded, "replaced by rev-2")
+	r.end(one, v1alpha1.GateSuperseded, "rev-1 was replaced by rev-2 at 14:01; nothing of rev-1 was run.")
 	r.hear(r.gates, `^✗ rev-1 was replaced`, asked, asked)
 	two := r.gate(item, 2, fmt.Sprintf(plan, 2, 2))
 	r.hear(r.gates, "approve rev-2", asked, asked)
 
 	e := r.say(r.lucas, "approve rev-1", "")
-	m := r.hear(r.gates, `(?s)rev-1 was replaced.*Nothing was run.*approve rev-2`, e, "")
+	m := r.hear(r.gates, `(?s)rev-1 was replaced by rev-2.*nothing of rev-1 was run.*approve rev-2`, e, "")
 	if m.ReplyTo != e {
 		t.Errorf("told in reply to %s, want %s", m.ReplyTo, e)
 	}

@@ -43,14 +43,13 @@ func Ended(g *v1alpha1.Gate) string {
 	case v1alpha1.GateExpired:
 		return fmt.Sprintf("✗ %s expired at %s; nothing was run.", what, when)
 	case v1alpha1.GateSuperseded:
-		why := "it was replaced"
-		if g.Status.Message != "" {
-			why = strings.TrimRight(sanitize.Line(g.Status.Message, 300), ".")
+		if g.Status.Message != "" { // the manager's sentence says by what
+			return "✗ " + sanitize.Line(g.Status.Message, 500)
 		}
 		if g.Spec.Kind == v1alpha1.GateHalt {
-			return fmt.Sprintf("✗ %s needs no answer any more, %s: %s.", what, when, why)
+			return fmt.Sprintf("✗ %s needs no answer any more since %s.", what, when)
 		}
-		return fmt.Sprintf("✗ %s was replaced or ended at %s: %s. Nothing was run.", what, when, why)
+		return fmt.Sprintf("✗ %s was replaced at %s; nothing was run.", what, when)
 	}
 	return what + " is open."
 }

@@ -1,0 +1,62 @@
+package gates
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nisse.io/nisse/api/v1alpha1"
+)
+
+func TestEnded(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 30, 14, 3, 0, 0, time.Local))
+	zone := at.Format("MST")
+	by := func(d v1alpha1.Decision, a v1alpha1.HaltAnswer, people ...string) []v1alpha1.GateDecision {
+		var out []v1alpha1.GateDecision
+		for _, p := range people {
+			out = append(out, v1alpha1.GateDecision{Person: p, Decision: d, Answer: a})
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		kind   v1alpha1.GateKind
+		status v1alpha1.GateStatus
+		want   string
+	}{
+		"approved": {
+			v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by(v1alpha1.DecisionApprove, "", "lucas")},
+			"✓ rev-2 approved by lucas, 14:03 " + zone + ".",
+		},
+		"approved by two": {
+			v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by(v1alpha1.DecisionApprove, "", "lucas", "vera")},
+			"✓ rev-2 approved by lucas and vera, 14:03 " + zone + ".",
+		},
+		"rejected": {
+			v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, Decisions: by(v1alpha1.DecisionReject, "", "lucas")},
+			"✗ rev-2 rejected by lucas, 14:03 " + zone + "; nothing was run.",
+		},
+		"expired": {v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateExpired}, "✗ rev-2 expired at 14:03 " + zone + "; nothing was run."},
+		"replaced, as the manager says": {
+			v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateSuperseded, Message: "rev-2 was replaced by rev-3; nothing of rev-2 was run."},
+			"✗ rev-2 was replaced by rev-3; nothing of rev-2 was run.",
+		},
+		"replaced, without a word": {v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateSuperseded}, "✗ rev-2 was replaced at 14:03 " + zone + "; nothing was run."},
+		"continue": {
+			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by(v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, "lucas")},
+			"✓ The halt: answered continue by lucas, 14:03 " + zone + ".",
+		},
+		"abandon": {
+			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, Decisions: by(v1alpha1.DecisionReject, v1alpha1.AnswerAbandon, "lucas")},
+			"✗ The halt: answered abandon by lucas, 14:03 " + zone + ".",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.status.DecidedAt = &at
+			g := &v1alpha1.Gate{Spec: v1alpha1.GateSpec{Kind: tc.kind, Revision: 2}, Status: tc.status}
+			if got := Ended(g); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
