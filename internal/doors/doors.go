@@ -155,7 +155,7 @@ type Ack struct {
 const (
 	// Say: a message of its own in the item's thread.
 	Say = "say"
-	// Progress: shown in the item's one progress message, which is edited.
+	// Progress: a line that is added to the item's one progress message, which is edited every 15 s at most.
 	Progress = "progress"
 )
 
