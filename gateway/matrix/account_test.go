@@ -409,12 +409,7 @@ func TestReportsWhyNotConnected(t *testing.T) {
 func TestRegistersAndJoinsWhenInvited(t *testing.T) {
 	w := build(t, homeserver.Shared(t), "made")
 	bot := id.NewUserID("made-later.a=b", w.hs.ServerName)
-	env, err := os.ReadFile(filepath.Join(w.hs.Dir, "env"))
-	w.must(err)
-	_, secret, _ := strings.Cut(string(env), "HOMESERVER_REGISTRATION_SECRET=")
-	secret, _, _ = strings.Cut(secret, "\n")
-	file := filepath.Join(w.dir, "registration")
-	w.must(os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	file := w.registration()
 	w.start(func(o *matrix.Options) {
 		o.UserID, o.Wanted = bot, "#made:"+w.hs.ServerName
 		o.Credentials = matrix.Credentials{RegistrationSecretFile: file, ServerName: w.hs.ServerName}
@@ -424,6 +419,45 @@ func TestRegistersAndJoinsWhenInvited(t *testing.T) {
 	w.connected()
 	w.say("welcome")
 	w.hears("welcome")
+}
+
+// registration writes the homeserver's registration secret into a file.
+func (w *world) registration() string {
+	w.t.Helper()
+	env, err := os.ReadFile(filepath.Join(w.hs.Dir, "env"))
+	w.must(err)
+	_, secret, _ := strings.Cut(string(env), "HOMESERVER_REGISTRATION_SECRET=")
+	secret, _, _ = strings.Cut(secret, "\n")
+	file := filepath.Join(w.dir, "registration")
+	w.must(os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	return file
+}
+
+// The homeserver is made anew under the same name: its accounts are gone, and how far they had read means nothing there.
+func TestHomeserverMadeAnew(t *testing.T) {
+	w := build(t, homeserver.Start(t, homeserver.Options{}), "anew")
+	bot := id.NewUserID("anew-made", w.hs.ServerName)
+	mine := func(o *matrix.Options) {
+		o.UserID, o.Wanted = bot, "#anew:"+w.hs.ServerName
+		o.Credentials = matrix.Credentials{RegistrationSecretFile: w.registration(), ServerName: w.hs.ServerName}
+	}
+	w.must(w.you.Invite(t.Context(), w.room, bot))
+	w.start(mine)
+	w.connected()
+	for _, text := range numbered(20) {
+		w.say(text)
+	}
+	w.hears(numbered(20)...)
+	w.stop()
+
+	next := build(t, homeserver.Start(t, homeserver.Options{}), "anew")
+	w.hs, w.base, w.you, w.room, w.states = next.hs, next.base, next.you, next.room, nil
+	w.start(mine)
+	w.wait("not in the room", func() bool { s := w.reported(); return len(s) > 0 && s[0].Reason == matrix.RoomNotFound })
+	w.must(w.you.Invite(t.Context(), w.room, bot))
+	w.connected()
+	w.say("new")
+	w.hears(append(numbered(20), "new")...)
 }
 
 // Nothing is said before the first sync, everything in order, once.

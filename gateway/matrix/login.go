@@ -107,23 +107,21 @@ func (a *Account) login(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.client.ClearCredentials()
+	fresh := false
 	if !ok {
-		if err := a.register(ctx, password); err != nil {
+		if fresh, err = a.register(ctx, password); err != nil {
 			return err
 		}
 	}
-	a.client.ClearCredentials()
-	var res *mautrix.RespLogin
-	err = patiently(ctx, func() (err error) {
-		res, err = a.client.Login(ctx, &mautrix.ReqLogin{
-			Type:                     mautrix.AuthTypePassword,
-			Identifier:               mautrix.UserIdentifier{Type: mautrix.IdentifierTypeUser, User: a.UserID.String()},
-			Password:                 password,
-			DeviceID:                 id.DeviceID(kept.DeviceID), // the same device again, if there was one
-			InitialDeviceDisplayName: "Nisse gateway",
-		})
-		return err
-	})
+	res, err := a.enterPassword(ctx, password, kept.DeviceID)
+	if ok && errors.Is(err, mautrix.MForbidden) {
+		// The homeserver may have been made anew, without this account.
+		if fresh, err = a.register(ctx, password); err != nil {
+			return err
+		}
+		res, err = a.enterPassword(ctx, password, kept.DeviceID)
+	}
 	if err != nil {
 		return fmt.Errorf("log in as %s: %w", a.UserID, err)
 	}
@@ -131,7 +129,7 @@ func (a *Account) login(ctx context.Context) error {
 		return fmt.Errorf("logged in as %s, not as %s; the homeserver has another server name", res.UserID, a.UserID)
 	}
 	made := store.Session{UserID: a.UserID.String(), Homeserver: a.Homeserver, DeviceID: res.DeviceID.String(), Token: res.AccessToken}
-	if err := a.Store.KeepSession(ctx, made); err != nil {
+	if err := a.Store.KeepSession(ctx, made, fresh); err != nil {
 		return err
 	}
 	a.as(made)
@@ -139,20 +137,35 @@ func (a *Account) login(ctx context.Context) error {
 	return nil
 }
 
+// enterPassword logs in, on the same device again if there was one.
+func (a *Account) enterPassword(ctx context.Context, password, device string) (res *mautrix.RespLogin, err error) {
+	err = patiently(ctx, func() (err error) {
+		res, err = a.client.Login(ctx, &mautrix.ReqLogin{
+			Type:                     mautrix.AuthTypePassword,
+			Identifier:               mautrix.UserIdentifier{Type: mautrix.IdentifierTypeUser, User: a.UserID.String()},
+			Password:                 password,
+			DeviceID:                 id.DeviceID(device),
+			InitialDeviceDisplayName: "Nisse gateway",
+		})
+		return err
+	})
+	return res, err
+}
+
 // as lets the client speak with a session.
 func (a *Account) as(s store.Session) {
 	a.client.UserID, a.client.DeviceID, a.client.AccessToken = a.UserID, id.DeviceID(s.DeviceID), s.Token
 }
 
-// register makes the account if it may; one that exists stays as it is.
-func (a *Account) register(ctx context.Context, password string) error {
+// register makes the account if it may, and tells whether it did; one that exists stays as it is.
+func (a *Account) register(ctx context.Context, password string) (made bool, err error) {
 	secret, err := a.Credentials.secret(a.UserID)
 	if err != nil || secret == "" {
-		return err
+		return false, err
 	}
 	local, _, err := a.UserID.Parse()
 	if err != nil {
-		return fmt.Errorf("user ID %s: %w", a.UserID, err)
+		return false, fmt.Errorf("user ID %s: %w", a.UserID, err)
 	}
 	err = patiently(ctx, func() error {
 		_, err := (&synapseadmin.Client{Client: a.client}).SharedSecretRegister(ctx, secret, synapseadmin.ReqSharedSecretRegister{
@@ -163,13 +176,13 @@ func (a *Account) register(ctx context.Context, password string) error {
 	switch {
 	case err == nil:
 		telemetry.Changed(ctx, a.log, "account.registered", telemetry.Event{Agent: a.Agent, Cause: a.UserID.String()})
-		return nil
+		return true, nil
 	case errors.Is(err, mautrix.MUserInUse):
-		return nil
+		return false, nil
 	case away(err):
-		return fmt.Errorf("register %s: %w", a.UserID, err)
+		return false, fmt.Errorf("register %s: %w", a.UserID, err)
 	}
 	// The account may exist and be good without it; if not, the login says so.
 	a.log.WarnContext(ctx, "account.register.refused", "error", err.Error())
-	return nil
+	return false, nil
 }

@@ -25,9 +25,17 @@ func (s *Store) Session(ctx context.Context, userID string) (Session, bool, erro
 	return got, ok, nil
 }
 
-// KeepSession stores it. How far the account has read stays: that belongs to the account, not to the session.
-func (s *Store) KeepSession(ctx context.Context, n Session) error {
+// KeepSession stores it. How far the account has read stays: that belongs to the account, not to the session. Only a fresh account,
+// made just now, has read nothing.
+func (s *Store) KeepSession(ctx context.Context, n Session, fresh bool) error {
 	err := s.Update(ctx, func(tx *Tx) error {
+		if fresh {
+			for _, table := range []string{"accounts WHERE user_id", "marks WHERE account"} {
+				if err := tx.exec("DELETE FROM "+table+" = ?", n.UserID); err != nil {
+					return err
+				}
+			}
+		}
 		return tx.exec(`INSERT INTO accounts(user_id, homeserver, device_id, token) VALUES(?, ?, ?, ?)
 			ON CONFLICT(user_id) DO UPDATE SET homeserver = excluded.homeserver, device_id = excluded.device_id, token = excluded.token`,
 			n.UserID, n.Homeserver, n.DeviceID, n.Token)

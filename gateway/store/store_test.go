@@ -85,7 +85,7 @@ func TestNewerStoreIsLeftAlone(t *testing.T) {
 
 func TestFailedUpdateLeavesNothing(t *testing.T) {
 	s := open(t, t.TempDir())
-	if err := s.KeepSession(t.Context(), Session{UserID: "@a:x", Token: "t"}); err != nil {
+	if err := s.KeepSession(t.Context(), Session{UserID: "@a:x", Token: "t"}, false); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
