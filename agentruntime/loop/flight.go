@@ -66,8 +66,20 @@ func (l *Loop) call(ctx context.Context, e reducer.CallTool) error {
 		wait := backoff.New(l.Timing.First, l.Timing.Limit)
 		for {
 			r, err := l.Tools.Call(ctx, item, c.ID, c.Tool, json.RawMessage(c.Args))
-			if err == nil {
+			if err == nil && !underWay(r.ToolResult) {
 				return landing{call: &callOutcome{c, r}}
+			}
+			if err == nil {
+				// The deed was asked for and has not ended, because its device is away for instance. Asking again under the same ID
+				// attaches to it; its end is this call's answer.
+				if !told && time.Since(begun) >= l.Timing.Notice {
+					told = true
+					l.tell(ctx, notice{item, "call/" + c.ID, fmt.Sprintf("Step %d has not ended: %s I wait for it; nothing runs twice.", r.Step, r.Message)})
+				}
+				if wait.Wait(ctx, 0) != nil {
+					return landing{}
+				}
+				continue
 			}
 			if errors.Is(err, doorclient.ErrInternal) && time.Since(begun) > maxInternal {
 				return landing{call: &callOutcome{c, doorclient.FromDoor(doors.ToolResult{Status: doors.Unknown, Reason: "BrokerFailed", Message: "the broker failed while it handled this call; nobody can prove whether it ran"})}}
@@ -84,6 +96,9 @@ func (l *Loop) call(ctx context.Context, e reducer.CallTool) error {
 	})
 	return nil
 }
+
+// underWay tells whether a step was asked for and its end is not known yet. A call that waits for a person's decision has no step.
+func underWay(r doors.ToolResult) bool { return r.Status == doors.Pending && r.Step > 0 }
 
 // ask the model, with what the log shows up to now.
 func (l *Loop) ask(ctx context.Context, item doors.Item, a reducer.AskModel) error {
