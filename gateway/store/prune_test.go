@@ -52,22 +52,9 @@ func TestPrune(t *testing.T) {
 	if err := s.Prune(t.Context(), now.Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	left := map[string][]string{}
-	for _, q := range []string{"SELECT 'inbox', event_id FROM inbox", "SELECT 'outbox', id FROM outbox", "SELECT 'threads', work_item FROM threads", "SELECT 'mailbox', seq FROM mailbox"} {
-		rows, err := s.db.Query(q + " ORDER BY 2")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			var table, id string
-			if err := rows.Scan(&table, &id); err != nil {
-				t.Fatal(err)
-			}
-			left[table] = append(left[table], id)
-		}
-		if err := rows.Close(); err != nil {
-			t.Fatal(err)
-		}
+	left := map[string][]string{
+		"inbox": column(t, s, "SELECT event_id FROM inbox ORDER BY 1"), "outbox": column(t, s, "SELECT id FROM outbox ORDER BY 1"),
+		"threads": column(t, s, "SELECT work_item FROM threads ORDER BY 1"), "mailbox": column(t, s, "SELECT seq FROM mailbox ORDER BY 1"),
 	}
 	want := map[string][]string{
 		"inbox": {"$recent", "$waits"}, "outbox": {"said/busy", "to say"}, "threads": {"busy"}, "mailbox": {"2"},
@@ -82,4 +69,25 @@ func TestPrune(t *testing.T) {
 	if got, err := s.Letters(t.Context(), "ops", 2, 10); err != nil || len(got) != 1 || got[0].Seq != 3 {
 		t.Errorf("letters %+v, %v", got, err)
 	}
+}
+
+func column(t *testing.T, s *Store, query string) []string {
+	t.Helper()
+	rows, err := s.db.Query(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var v string
+		if err := rows.Scan(&v); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
