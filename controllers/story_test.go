@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -88,10 +89,7 @@ func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) {
 	h.t.Helper()
 	mine := apitest.Config(cfg, apitest.ServiceAccount(systemNamespace, "nisse-manager"))
 	mine.Wrap(h.writes.wrap)
-	mgr, err := controllers.New(h.t.Context(), mine, controllers.Process{Namespaces: []string{agentsNamespace}, SystemNamespace: systemNamespace, MetricsAddress: "0", Shared: true},
-		controllers.Options{Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(),
-			Sign:     func(s approval.Statement) (string, error) { return s.Sign(key) },
-			Settings: children.Settings{Image: "nisse-agent:test", BrokerURL: "http://broker", GatewayURL: "http://gateway", SystemNamespace: systemNamespace}})
+	mgr, err := newManagerWith(h.t, mine, []string{agentsNamespace}, key)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -105,6 +103,17 @@ func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) {
 		}
 		h.invariants()
 	})
+}
+
+func newManager(t *testing.T, cfg *rest.Config, namespaces []string) (ctrl.Manager, error) {
+	return newManagerWith(t, cfg, namespaces, nil)
+}
+
+func newManagerWith(t *testing.T, cfg *rest.Config, namespaces []string, key ed25519.PrivateKey) (ctrl.Manager, error) {
+	return controllers.New(t.Context(), cfg, controllers.Process{Namespaces: namespaces, SystemNamespace: systemNamespace, MetricsAddress: "0", Shared: true},
+		controllers.Options{Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: prometheus.NewRegistry(),
+			Sign:     func(s approval.Statement) (string, error) { return s.Sign(key) },
+			Settings: children.Settings{Image: "nisse-agent:test", BrokerURL: "http://broker", GatewayURL: "http://gateway", SystemNamespace: systemNamespace}})
 }
 
 // invariants checks the conditions of everything in the namespace.

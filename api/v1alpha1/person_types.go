@@ -37,7 +37,7 @@ type Identities struct {
 
 // PersonStatus is written by the manager.
 type PersonStatus struct {
-	// conditions: Ready (IdentitiesUnique, IdentityShared).
+	// conditions: Ready (IdentitiesUnique, IdentityShared) and Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
