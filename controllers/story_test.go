@@ -50,6 +50,9 @@ type house struct {
 	lucas   client.Client
 	key     ed25519.PublicKey
 	writes  *counter
+	mgr     ctrl.Manager
+	// restart ends the manager, as a node does that goes away, and starts the next.
+	restart func(whileAway func())
 }
 
 var (
@@ -81,11 +84,20 @@ func newHouse(t *testing.T) *house {
 	h := &house{t: t, admin: admin, key: public, writes: &counter{}, lucas: apitest.As(t, cfg, "lucas"),
 		broker:  apitest.As(t, cfg, apitest.ServiceAccount(systemNamespace, "nisse-broker")),
 		gateway: apitest.As(t, cfg, apitest.ServiceAccount(systemNamespace, "nisse-gateway"))}
-	h.start(cfg, private)
+	leave := h.start(cfg, private)
+	h.restart = func(whileAway func()) {
+		leave()
+		whileAway()
+		leave = h.start(cfg, private)
+	}
+	t.Cleanup(func() {
+		leave()
+		h.invariants()
+	})
 	return h
 }
 
-func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) {
+func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) (leave func()) {
 	h.t.Helper()
 	mine := apitest.Config(cfg, apitest.ServiceAccount(systemNamespace, "nisse-manager"))
 	mine.Wrap(h.writes.wrap)
@@ -96,13 +108,13 @@ func (h *house) start(cfg *rest.Config, key ed25519.PrivateKey) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	h.t.Cleanup(func() {
+	h.mgr = mgr
+	return func() {
 		stop()
 		if err := <-done; err != nil {
 			h.t.Error("manager:", err)
 		}
-		h.invariants()
-	})
+	}
 }
 
 func newManager(t *testing.T, cfg *rest.Config, namespaces []string) (ctrl.Manager, error) {
