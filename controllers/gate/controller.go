@@ -154,6 +154,8 @@ func (s *scope) altered() (string, error) {
 		digest, err = subject.HaltDigest(string(s.agent.UID), s.item, *s.gate.Spec.Halt)
 	case s.plan == nil || string(s.plan.UID) != s.gate.Spec.Subject.UID:
 		return "The plan that was shown is gone. Nothing was run.", nil
+	case s.agent != nil && s.plan.Spec.AgentUID != string(s.agent.UID):
+		return "The agent that submitted the plan is gone; another has its name now. Nothing was run.", nil
 	default:
 		digest, err = subject.PlanDigest(s.plan, s.gate.Spec.WindowSeconds)
 	}

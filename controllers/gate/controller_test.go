@@ -186,6 +186,13 @@ func TestJudging(t *testing.T) {
 				b.T.Fatal(err)
 			}
 		}, "", ""},
+		{"another agent has the name", func(b *bench, g *v1alpha1.Gate) {
+			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
+			if err := b.Admin.Delete(b.T.Context(), b.Agent); err != nil {
+				b.T.Fatal(err)
+			}
+			b.Create(controllertest.NewAgent(b.NS, "ops"))
+		}, v1alpha1.GateSuperseded, "another has its name now"},
 		{"case 12: a decision about another gate", func(b *bench, g *v1alpha1.Gate) {
 			b.Approval(g, "lucas", v1alpha1.DecisionApprove, func(s *v1alpha1.ApprovalSpec) { s.Gate.UID = "another" })
 		}, "", ""},
