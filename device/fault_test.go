@@ -68,7 +68,7 @@ func TestOutcomeCannotBeWritten(t *testing.T) {
 			w := newWorld(t)
 			r := w.one("gate", w.exec("append", w.files+"/log"))
 			commits := 0
-			w.d.Server.Store.Fault = func() error {
+			w.d.Store.Fault = func() error {
 				if commits++; commits > 1 && w.fault.Load() == nil {
 					w.breakDisk()
 				}
@@ -99,7 +99,7 @@ func TestOutcomeCannotBeWritten(t *testing.T) {
 				w.start()
 				want = wire.Unknown
 			} else {
-				w.d.Server.Store.Fault = nil
+				w.d.Store.Fault = nil
 				w.mend()
 			}
 			if a := w.seen(r.Deed); a.State != want || a.AuditRow != 2 {

@@ -93,7 +93,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request) (in intent, allowed 
 	in = intent{request: r, row: rowOf(r), started: now}
 	in.row.Kind, in.row.Approvers = chain.Intent, v.approvers
 	reason, message := s.intend(ctx, in, now)
-	if reason != "" && !(reason == wire.AuditUnwritable && r.Approved == nil) {
+	if reason != "" && (reason != wire.AuditUnwritable || r.Approved != nil) {
 		<-s.slots
 		answer, err = s.transient(r, reason, message)
 		return intent{}, allowed, false, answer, err

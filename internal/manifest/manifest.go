@@ -209,7 +209,7 @@ func validGlob(glob string) error {
 		return fmt.Errorf("glob %q must be an absolute, clean doublestar pattern without \\", glob)
 	}
 	if slices.Contains(strings.Split(glob, "/"), "..") {
-		return fmt.Errorf("glob %q contains ..", glob)
+		return fmt.Errorf("glob %q leads upwards with two dots", glob)
 	}
 	return nil
 }

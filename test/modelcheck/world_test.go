@@ -92,7 +92,6 @@ type world struct {
 	older    *cluster
 	ops      []*op
 	net      []packet
-	answers  []wire.Answer
 	daemon   *device.Device
 	handler  http.Handler
 	fault    bool

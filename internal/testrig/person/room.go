@@ -57,7 +57,7 @@ func (p *Person) Resolve(ctx context.Context, room string) (id.RoomID, error) {
 		}
 		return res.RoomID, nil
 	default:
-		return "", fmt.Errorf("%q names no room: an alias begins with #, an id with !", room)
+		return "", fmt.Errorf("%q names no room: an alias begins with # and an id with an exclamation mark", room)
 	}
 }
 
