@@ -194,6 +194,13 @@ func TestDecisionsReachTheModel(t *testing.T) {
 			return a != nil && a.Plan != nil && a.Plan.Revision == 2 && strings.Contains(string(a.Plan.Steps[0].Args), "daily.txt")
 		})
 	})
+	t.Run("could not be shown to anybody", func(t *testing.T) {
+		r := start(t, demo(t))
+		r.open("wi-1", report)
+		r.until("a plan waits", r.tooled("submit_plan"))
+		r.decide("NotReady", "its message would be too long")
+		r.until("the model is asked again, and ends", r.tooled("finish"))
+	})
 	t.Run("halted, and replanned", func(t *testing.T) {
 		r := start(t, demo(t))
 		r.open("wi-1", report+" (off-by-one)")

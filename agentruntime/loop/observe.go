@@ -97,6 +97,11 @@ func decided(p doors.Plan) string {
 			text += " They wrote:\n" + quote(p.Feedback)
 		}
 		return text
+	case "NotReady":
+		if p.Feedback == "" {
+			return "" // its gate is about to open
+		}
+		return fmt.Sprintf("Plan rev-%d could not be shown to anybody and will not run. Submit another plan. What was wrong:\n%s", p.Revision, quote(p.Feedback))
 	case "Expired":
 		return fmt.Sprintf("Plan rev-%d expired before anybody decided; nothing of it was run. Ask whether it is still wanted, or submit it again.", p.Revision)
 	case "Superseded":

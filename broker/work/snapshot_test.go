@@ -127,6 +127,16 @@ func TestActiveItem(t *testing.T) {
 				i.Plan = &doors.Plan{Name: "rev-2", Revision: 2, State: "NotReady", Steps: steps("Waiting", "Waiting")}
 			},
 		},
+		"plan that cannot be shown": {
+			func(o *Objects, _ *v1alpha1.WorkItem) {
+				p := plan(2, "rev-2")
+				p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPlanNotReady, Message: "too long"}}
+				o.Plans = []v1alpha1.Plan{p}
+			},
+			func(i *doors.Item) {
+				i.Plan = &doors.Plan{Name: "rev-2", Revision: 2, State: "NotReady", Feedback: "too long", Steps: steps("Waiting", "Waiting")}
+			},
+		},
 		"plan that waits": {
 			func(o *Objects, _ *v1alpha1.WorkItem) {
 				o.Plans, o.Gates = []v1alpha1.Plan{plan(2, "rev-2")}, []v1alpha1.Gate{gate("rev-2", v1alpha1.GatePlan, "", 0, v1alpha1.GateDecision{})}

@@ -84,7 +84,7 @@ type Plan struct {
 	State string `json:"state"`
 	// Gate that decides it, when there is one.
 	Gate string `json:"gate,omitempty"`
-	// Person and Feedback of the decision.
+	// Person and Feedback of the decision; for a plan that cannot be shown (NotReady), Feedback is why.
 	Person   string `json:"person,omitempty"`
 	Feedback string `json:"feedback,omitempty"`
 	// Closed: it will not run (any more): a person answered replan, or the item is over.
