@@ -121,6 +121,9 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	if m.ReplyTo != e {
 		t.Errorf("told in reply to %s, want %s", m.ReplyTo, e)
 	}
+	// rev-1 was on the screen a moment ago: bare words may have meant it.
+	e = r.say(r.lucas, "approve", asked)
+	r.hear(r.gates, "(?s)^Nothing was approved: .*replaced just now.*`approve [A-Z2-7]{6}`", e, asked)
 	e = r.say(r.anna, "approve rev-2", asked)
 	r.hear(r.gates, `^Only lucas can approve this\.$`, e, asked)
 	r.say(r.eve, "approve rev-2", "")

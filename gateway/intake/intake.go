@@ -196,6 +196,12 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx) ([]routing.Gate, error) {
 		}
 		if !g.Open() {
 			out[i].Ended = gates.Ended(g)
+			if at := g.Status.DecidedAt; at != nil {
+				out[i].EndedAt = at.Time
+			}
+			for _, d := range g.Status.Decisions {
+				out[i].DecidedBy = append(out[i].DecidedBy, d.Person)
+			}
 		}
 	}
 	return out, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"nisse.io/nisse/gateway/decision"
 	"nisse.io/nisse/internal/sanitize"
@@ -32,7 +33,10 @@ func (v View) shownOf(kind GateKind) []Gate {
 
 // approve finds the one gate that the words name. A revision or a code must name exactly one open gate of the room, bare words
 // need exactly one to be open at all; a thread narrows that further and never widens it.
-func (v View) approve(c decision.Command, may Rights) Route {
+//
+// Words that name no one gate for good (bare ones, and a revision, which every item counts from 1) do not approve what took another's
+// place a moment ago: an agent could swap the plan under the thumb of who is typing. The code names one gate and is always good.
+func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	open := v.shown()
 	if c.Kind == decision.Unclear {
 		return gates("Nothing was approved: that is not exactly an approval. " + v.open(open))
@@ -61,10 +65,33 @@ func (v View) approve(c decision.Command, may Rights) Route {
 		}
 	}
 	r := v.one(named, open)
-	if r.Kind == Decide && r.Answer == "" {
-		r.Approve, r.Evidence = true, evidence
+	if r.Kind != Decide {
+		return r
 	}
+	if c.Code == "" && v.swapped(c, e, named[0]) {
+		return gates(fmt.Sprintf("Nothing was approved: the plan that could have been meant was replaced just now, perhaps after you read it. Read rev-%d for %s; if it is right: `approve %s`.",
+			named[0].Revision, quoted(named[0]), named[0].Code))
+	}
+	r.Approve, r.Evidence = true, evidence
 	return r
+}
+
+// hindsight is how long before a message a gate may have ended and still be the one that its sender read.
+const hindsight = time.Minute
+
+// swapped tells whether the words could have meant another gate that people saw and that ended, by other hands than the sender's own,
+// shortly before they were sent.
+func (v View) swapped(c decision.Command, e Event, g Gate) bool {
+	who, _ := v.person(e.Sender)
+	return slices.ContainsFunc(v.Gates, func(o Gate) bool {
+		switch {
+		case o.UID == g.UID, o.Kind != Plan, o.Open, !o.Shown, o.EndedAt.Before(e.At.Add(-hindsight)), slices.Contains(o.DecidedBy, who):
+			return false
+		case v.Thread != nil && o.WorkItem != g.WorkItem: // said in the thread of the one that is open
+			return false
+		}
+		return c.Revision == 0 || c.Revision == o.Revision
+	})
 }
 
 func (v View) reject(c decision.Command, may Rights) Route {

@@ -95,7 +95,7 @@ func For(e Event, v View) Route {
 func command(c decision.Command, e Event, v View, who string, may Rights) Route {
 	switch c.Kind {
 	case decision.Approve, decision.Unclear:
-		return v.approve(c, may)
+		return v.approve(c, e, may)
 	case decision.Reject:
 		if len(v.shown()) == 0 && v.asking() {
 			return words(e, v, who, may)

@@ -93,6 +93,9 @@ type Gate struct {
 	Shown bool
 	// Ended says in words how it ended.
 	Ended string
+	// EndedAt is when, zero while it is open; DecidedBy are the Persons who ended it, if people did.
+	EndedAt   time.Time
+	DecidedBy []string
 }
 
 // person resolves a sender: the identity of exactly one Person, compared byte by byte.
