@@ -111,7 +111,38 @@ func Ended(how string, asked Content) Content {
 	return c
 }
 
-func block(s string) string { return "<pre><code>" + html.EscapeString(s) + "\n</code></pre>" }
+func block(s string) string { return "<pre><code>" + html.EscapeString(wrap(s)) + "\n</code></pre>" }
+
+const (
+	// columns of a block of code. Clients do not wrap its lines: what is further right stands where nobody looks.
+	columns = 96
+	// goesOn marks the rest of a line. No line of an untrusted string can begin with it: such a string has one line.
+	goesOn = "     ↳ "
+)
+
+// wrap long lines. Nothing but line breaks and marks is added.
+func wrap(s string) string {
+	var b strings.Builder
+	for i, line := range strings.Split(s, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		at := 0
+		for _, r := range line {
+			width := 1
+			if r >= 0x1100 { // may be drawn as wide as two
+				width = 2
+			}
+			if at+width > columns {
+				b.WriteString("\n" + goesOn)
+				at = utf8.RuneCountInString(goesOn)
+			}
+			b.WriteRune(r)
+			at += width
+		}
+	}
+	return b.String()
+}
 
 // size of a string within an event, which is JSON without needless escapes.
 func size(s string) int {

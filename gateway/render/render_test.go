@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/json"
+	"html"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -102,4 +103,30 @@ func FuzzSplit(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A client does not wrap the lines of a block of code: what a hostile plan pushes to the right must come back into sight.
+func TestGateHidesNothingToTheRight(t *testing.T) {
+	for name, line := range map[string]string{
+		"spaces":  `   content = "harmless` + strings.Repeat(" ", 5000) + `rm -rf /"`,
+		"words":   `   content = "` + strings.Repeat("all is well ", 300) + `"`,
+		"wide":    `   content = "` + strings.Repeat("語", 300) + `"`,
+		"nothing": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Gate("first\n"+line+"\nlast", nil)
+			if len(got) != 1 {
+				t.Fatalf("%d parts", len(got))
+			}
+			shown := strings.TrimSuffix(strings.TrimPrefix(got[0].Formatted, "<pre><code>"), "\n</code></pre>")
+			for l := range strings.SplitSeq(html.UnescapeString(shown), "\n") {
+				if n := utf8.RuneCountInString(l); n > columns {
+					t.Errorf("a line of %d columns", n)
+				}
+			}
+			if whole := strings.ReplaceAll(html.UnescapeString(shown), "\n"+goesOn, ""); whole != "first\n"+line+"\nlast" {
+				t.Errorf("the lines together say %q", whole)
+			}
+		})
+	}
 }

@@ -63,6 +63,7 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, now 
 	g.Name = names.PlanGate(p.Name)
 	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, RulePlan, p.Spec.Revision
 	g.Spec.Subject = v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}
+	g.Spec.Flags = render.Pitfalls(p.Spec.Steps)
 	if g.Spec.Digest, err = subject.PlanDigest(p, WindowSeconds); err != nil {
 		return nil, err
 	}

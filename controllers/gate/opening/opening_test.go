@@ -213,3 +213,17 @@ func TestAlone(t *testing.T) {
 	b.Status(g, func() { g.Status.Outcome = v1alpha1.GateSuperseded })
 	alone("wi-1-rev-2", true)
 }
+
+// What reads as something else is told by code, above the steps.
+func TestPlanGateTellsPitfalls(t *testing.T) {
+	a, w := objects()
+	p := controllertest.NewPlan(a, w, 1, controllertest.Report)
+	p.Spec.Steps[0].Args = `{"content":"","path":"/srv/nisse/r` + "\u0435" + `port.txt"}`
+	g, err := opening.Plan(p, w, a, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Spec.Flags) != 1 || !strings.Contains(g.Spec.Flags[0], "U+0435") || !strings.Contains(g.Spec.Message, "\n! \""+g.Spec.Flags[0]+"\"\n") {
+		t.Errorf("flags %q, message:\n%s", g.Spec.Flags, g.Spec.Message)
+	}
+}
