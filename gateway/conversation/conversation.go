@@ -191,7 +191,7 @@ func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix
 	account, err := matrix.New(matrix.Options{
 		Homeserver: k.Homeserver, UserID: id.UserID(want.user), Sender: store.ByAgent(agent.Name), Agent: agent.Name, Wanted: want.room,
 		Approvals: id.UserID(k.Approvals), Store: k.Store, Credentials: k.Credentials, Log: k.Log.With("agent", agent.Name), Timing: k.Timing,
-		Desk: intake.Desk{Objects: k.Objects, Namespace: k.Namespace, Agent: agent.Name, Account: want.user, Approvals: k.Approvals},
+		Desk: intake.Desk{Objects: k.Objects, Namespace: k.Namespace, Agent: agent.Name, Account: want.user, Approvals: k.Approvals, Log: k.Log},
 		Report: func(s matrix.State) {
 			r.set(s)
 			k.changed(k.context(), agent.Name)

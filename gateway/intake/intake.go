@@ -5,6 +5,7 @@ package intake
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/telemetry"
 )
 
 // maxGates that are looked at, the newest. More than one open at a time is rare, and older ones are history.
@@ -32,6 +34,7 @@ type Desk struct {
 	// Account that reads, and the one that shows gates.
 	Account   string
 	Approvals string
+	Log       *slog.Logger
 }
 
 // Take a message in.
@@ -63,6 +66,10 @@ func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
 	})
 	if added {
 		metrics.Routed.WithLabelValues(string(route.Kind)).Inc()
+		tx.After(func() {
+			telemetry.Changed(ctx, d.Log, "message.stored", telemetry.Event{Agent: d.Agent, TaskID: route.WorkItem, Cause: m.Event.ID},
+				slog.String("kind", string(route.Kind)))
+		})
 	}
 	return err
 }

@@ -102,7 +102,11 @@ type Tx struct {
 	*sql.Tx
 	ctx     context.Context
 	changed []string
+	after   []func()
 }
+
+// After the commit, f runs; not if it fails.
+func (t *Tx) After(f func()) { t.after = append(t.after, f) }
 
 // Update runs f in one transaction, which is committed when f returns nil. Waiters hear of the changes after the commit.
 func (s *Store) Update(ctx context.Context, f func(*Tx) error) error {
@@ -118,6 +122,9 @@ func (s *Store) Update(ctx context.Context, f func(*Tx) error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.hub.tell(tx.changed)
+	for _, f := range tx.after {
+		f()
+	}
 	return nil
 }
 

@@ -97,6 +97,9 @@ func start() {
 		ControlPlaneStartTimeout: 3 * time.Minute, // a cold start beside a full build takes its time
 		ControlPlaneStopTimeout:  time.Minute,
 	}
+	for _, change := range changes {
+		change(s)
+	}
 	config, failure = s.Start()
 	server = s
 	if failure != nil {

@@ -101,6 +101,20 @@ func (s *Stack) Revive(name string) {
 	s.must(s.spawn(p))
 }
 
+// PID of a component as it runs now.
+func (s *Stack) PID(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.procs[name].cmd.Process.Pid
+}
+
+// Log is the path of what a component writes.
+func (s *Stack) Log(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.procs[name].log
+}
+
 // Crashes tells how often a component died of a crash point.
 func (s *Stack) Crashes(name string) int {
 	s.mu.Lock()
