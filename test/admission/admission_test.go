@@ -26,6 +26,7 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/config/admission"
+	"nisse.io/nisse/internal/names"
 )
 
 const (
@@ -88,6 +89,9 @@ func installPolicies() error {
 		func() error { return dry(ctx, as(mallory), gate("probe")) },
 		func() error { return dry(ctx, as(mallory), approval("probe", lucas, api.ChannelKubernetes)) },
 		func() error { return dry(ctx, as(gateway), workItem("probe", api.SourceKubernetes)) },
+		func() error {
+			return dry(ctx, as(mallory), workItem("wi-"+strings.Repeat("0", 26), api.SourceKubernetes))
+		},
 	}
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		for _, p := range probes {
@@ -213,6 +217,39 @@ func creates(who string, mk func(string) client.Object, name string) map[string]
 			}
 			return c.Patch(ctx, &unstructured.Unstructured{Object: u}, client.RawPatch(types.ApplyPatchType, must(json.Marshal(u))), client.FieldOwner("test"), client.ForceOwnership)
 		},
+	}
+}
+
+// Whoever sees an event in a room knows the names that it will get. None of them can be taken before the gateway gets there: it would
+// find its work done, and the person's words or decision would be lost.
+func TestNamesOfChatEventsAreTheGateways(t *testing.T) {
+	event := "$seen-by-all"
+	item, decision := names.WorkItem(time.Now(), "!r:x", event), names.Approval("!r:x", event)
+	for _, who := range []string{manager, broker, agent, lucas, mallory} {
+		for how, do := range creates(who, func(string) client.Object { return workItem(item, api.SourceKubernetes) }, "") {
+			if err := do(); !apierrors.IsForbidden(err) {
+				t.Errorf("%s took the item's name by %s: %v", who, how, err)
+			}
+		}
+		for how, do := range creates(who, func(string) client.Object { return approval(decision, who, api.ChannelKubernetes) }, "") {
+			if err := do(); !apierrors.IsForbidden(err) {
+				t.Errorf("%s took the decision's name by %s: %v", who, how, err)
+			}
+		}
+	}
+	generated := workItem("", api.SourceKubernetes)
+	generated.GenerateName = "wi-"
+	ctx := context.Background()
+	for who, o := range map[string]client.Object{
+		"the gateway's item": workItem(item, api.SourceMatrix), "the gateway's decision": approval(decision, "matrix:"+alice, api.ChannelMatrix), "a generated name": generated,
+	} {
+		c := as(gateway)
+		if o == client.Object(generated) {
+			c = as(lucas)
+		}
+		if err := c.Create(ctx, o); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
 	}
 }
 
