@@ -21,12 +21,12 @@ import (
 	"nisse.io/nisse/broker/mcp"
 	"nisse.io/nisse/broker/meter"
 	"nisse.io/nisse/broker/plan"
-	"nisse.io/nisse/broker/rates"
 	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/serial"
 	"nisse.io/nisse/broker/work"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
+	"nisse.io/nisse/internal/rates"
 )
 
 // Config of a broker.
@@ -82,7 +82,7 @@ func New(c Config, w World) *Broker {
 	hub := work.NewHub()
 	return &Broker{
 		auth: auth, hub: hub, cached: w.Cached, dispatcher: dispatcher, registry: registry,
-		stream: &work.Stream{Objects: w.Cached, Hub: hub, Auth: auth, Meter: m, Log: c.Log, Namespace: c.Namespace},
+		stream: &work.Stream{Objects: w.Cached, Hub: hub, Auth: auth, Opens: rates.New(now), Meter: m, Log: c.Log, Namespace: c.Namespace},
 		tools: &mcp.Server{
 			Agents: w.Cached, Live: reader, Dispatcher: dispatcher, Report: reports, Calls: rates.New(now), Requests: rates.New(now), Meter: m, Log: c.Log,
 			Namespace: c.Namespace, Version: c.Version,

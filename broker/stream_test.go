@@ -129,6 +129,28 @@ func TestStreamsOfOneAgentAreFew(t *testing.T) {
 	}
 }
 
+func TestStreamsAreNotOpenedWithoutEnd(t *testing.T) {
+	r := newRig(t, options{})
+	last := ""
+	for range 60 {
+		ctx, stop := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/work", nil)
+		must(t, err)
+		res, err := (&http.Client{Transport: bearer(r.token)}).Do(req)
+		must(t, err)
+		var p doors.Problem
+		if res.StatusCode == http.StatusTooManyRequests {
+			must(t, json.NewDecoder(res.Body).Decode(&p))
+			last = p.Reason
+		}
+		stop()
+		res.Body.Close()
+	}
+	if last != "RateLimited" {
+		t.Errorf("60 streams in a row, the last refusal %q", last)
+	}
+}
+
 func TestTheDoorIsShutToOthers(t *testing.T) {
 	r := newRig(t, options{})
 	for name, token := range map[string]string{"nobody": "", "nonsense": "x.y.z", "a bent token": r.token[:len(r.token)-4] + "AAAA"} {

@@ -4,6 +4,7 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +25,7 @@ import (
 	"nisse.io/nisse/gateway/worker"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
+	"nisse.io/nisse/internal/rates"
 )
 
 // Options of the gateway.
@@ -79,6 +81,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	auth := podauth.New(kube, o.Namespace, doors.AudienceGateway)
 	door := &mailbox.Door{
 		Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log, Watch: auth.Watch,
+		Requests: rates.New(time.Now),
 	}
 	work := &worker.Worker{Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log}
 	progress := &mailbox.Progress{Store: o.Store, Log: o.Log, Every: mailbox.Every}

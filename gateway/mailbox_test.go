@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -109,6 +110,32 @@ func TestDoor(t *testing.T) {
 		if got := r.said(pattern); got != n {
 			t.Errorf("%q was said %d times, want %d", pattern, got, n)
 		}
+	}
+}
+
+// A pod that shouts without end is slowed down: what others have to say finds its way, and what is kept of the shouting is bounded.
+func TestDoorSlowsDownWhoShouts(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	ops, dev := r.pod("ops"), r.pod("dev")
+	r.say(r.lucas, "nginx", "")
+	item := r.item(1)
+	refused := 0
+	for n := range 300 {
+		out := doors.Outgoing{ID: fmt.Sprint(n), WorkItem: item.Name, Kind: doors.Progress, Text: "again"}
+		switch status := r.call(ops, http.MethodPost, "/v1/outbox", out, nil); status {
+		case http.StatusAccepted:
+		case http.StatusTooManyRequests:
+			refused++
+		default:
+			t.Fatalf("status %d", status)
+		}
+	}
+	if refused == 0 {
+		t.Error("300 requests in a row were taken")
+	}
+	if got := r.call(dev, http.MethodGet, "/v1/inbox", nil, nil); got != http.StatusConflict {
+		t.Errorf("another agent's pod got %d", got)
 	}
 }
 

@@ -23,11 +23,11 @@ import (
 	"nisse.io/nisse/broker/live"
 	"nisse.io/nisse/broker/meter"
 	"nisse.io/nisse/broker/plan"
-	"nisse.io/nisse/broker/rates"
 	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/tools"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
+	"nisse.io/nisse/internal/rates"
 	"nisse.io/nisse/internal/sanitize"
 )
 

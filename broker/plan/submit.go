@@ -21,7 +21,6 @@ import (
 	"nisse.io/nisse/broker/dispatch"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/broker/live"
-	"nisse.io/nisse/broker/rates"
 	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/serial"
 	"nisse.io/nisse/broker/tools"
@@ -30,6 +29,7 @@ import (
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/rates"
 	"nisse.io/nisse/internal/telemetry"
 )
 

@@ -18,6 +18,7 @@ import (
 	"nisse.io/nisse/broker/meter"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
+	"nisse.io/nisse/internal/rates"
 )
 
 const (
@@ -29,6 +30,9 @@ const (
 	writeTimeout = 30 * time.Second
 	// maxStreams of one agent: the old one of a restarted runtime may linger beside the new.
 	maxStreams = 4
+	// A stream costs a look at everything the agent has: it is opened seldom, even by a pod that does nothing else.
+	opensPerSecond = 1
+	opensAtOnce    = 30
 )
 
 // Watcher looks at a stream's token now and then: its context ends when the token is no longer good.
@@ -42,6 +46,7 @@ type Stream struct {
 	Objects   client.Reader
 	Hub       *Hub
 	Auth      Watcher
+	Opens     *rates.Buckets
 	Meter     *meter.Meter
 	Log       *slog.Logger
 	Namespace string
@@ -58,6 +63,11 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, ok := podauth.From(r.Context())
 	if !ok {
 		problem(w, http.StatusUnauthorized, "Unauthenticated", "nobody said whose pod this is")
+		return
+	}
+	if wait, ok := s.Opens.Take(id.Agent, opensPerSecond, opensAtOnce); !ok {
+		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
+		problem(w, http.StatusTooManyRequests, "RateLimited", "the work stream is opened too often; slow down")
 		return
 	}
 	if !s.enter(id.Agent) {

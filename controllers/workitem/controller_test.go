@@ -366,6 +366,38 @@ func TestAnswerToAnEarlierQuestion(t *testing.T) {
 	b.gate(names.HaltGate("wi-1", "s2", ""))
 }
 
+// A stop under an ID that was used before is not answered by what people said then: it holds, and says what to do.
+func TestStopUnderAnOldID(t *testing.T) {
+	b := newBench(t, nil)
+	ask := func(id string) *v1alpha1.Gate {
+		b.stop(id)
+		b.pass()
+		g := b.gate(names.HaltGate("wi-1", id, ""))
+		b.answer(g, v1alpha1.AnswerContinue, "")
+		return g
+	}
+	first := ask("s1")
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "ops")
+	apitest.Wait(t, 5*time.Second, func(context.Context) error { // creation times have seconds
+		if !time.Now().Truncate(time.Second).After(first.CreationTimestamp.Time) {
+			return errors.New("the same second")
+		}
+		return nil
+	})
+	ask("s2")
+	b.pass()
+	b.stop("s1")
+	b.pass()
+	if b.Item.Status.AnsweredStop != "s2" || !b.Item.Stopped() {
+		t.Errorf("answered stop is %q", b.Item.Status.AnsweredStop)
+	}
+	b.ready(metav1.ConditionFalse, ReasonStopReused, true)
+	ask("s3")
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "ops")
+}
+
 // A gate that lapsed or was dropped answers nothing.
 func TestOutcomeWithoutDecisionAnswersNothing(t *testing.T) {
 	for _, o := range []v1alpha1.GateOutcome{v1alpha1.GateExpired, v1alpha1.GateSuperseded} {

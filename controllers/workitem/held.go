@@ -34,6 +34,9 @@ func (r *Reconciler) takeAnswer(ctx context.Context, s *scope) error {
 	if i < 0 {
 		return nil
 	}
+	if s.answeredBefore(&s.gates[i]) {
+		return pass.Stalled(ReasonStopReused, "Stop %q was asked for and answered before; nothing runs. Stop again with another ID, or close the item.", held.Stop)
+	}
 	decision := s.gates[i].Status.Decisions[len(s.gates[i].Status.Decisions)-1]
 	switch decision.Answer {
 	case v1alpha1.AnswerAbandon:
@@ -56,6 +59,14 @@ func (r *Reconciler) takeAnswer(ctx context.Context, s *scope) error {
 		s.item.Status.AnsweredHalt = held.Halt
 	}
 	return nil
+}
+
+// answeredBefore tells whether a gate's answer was taken in long ago: people have been asked and have answered since. Its stop came again
+// under the old ID, and the old answer was not given to it.
+func (s *scope) answeredBefore(g *v1alpha1.Gate) bool {
+	return slices.ContainsFunc(s.gates, func(o v1alpha1.Gate) bool {
+		return o.Spec.Kind == v1alpha1.GateHalt && len(o.Status.Decisions) > 0 && o.CreationTimestamp.After(g.CreationTimestamp.Time)
+	})
 }
 
 // latestRevision is read live: a revision that the cache does not show yet must not outlive an answer that was meant for it.

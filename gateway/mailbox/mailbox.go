@@ -23,6 +23,7 @@ import (
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
+	"nisse.io/nisse/internal/rates"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
@@ -34,6 +35,9 @@ const (
 	maxWait   = 30 * time.Second
 	maxUnsent = 500 // of one agent; a runaway waits for the homeserver
 	pageSize  = 100
+	// A pod that keeps its door busy must leave room for the others, and for what is written down of what it says.
+	requestsPerSecond = 10
+	requestsAtOnce    = 100
 )
 
 // Door serves /v1/inbox, /v1/inbox/ack and /v1/outbox. It must be wrapped by something that puts the pod's identity into the
@@ -45,6 +49,8 @@ type Door struct {
 	Store     *store.Store
 	Namespace string
 	Log       *slog.Logger
+	// Requests of each agent.
+	Requests *rates.Buckets
 	// Watch ends a context once the caller's token is no good any more. Nil: never.
 	Watch func(context.Context) (context.Context, context.CancelFunc)
 }
@@ -55,7 +61,21 @@ func (d *Door) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/inbox", d.inbox)
 	mux.HandleFunc("POST /v1/inbox/ack", d.ack)
 	mux.HandleFunc("POST /v1/outbox", d.outbox)
-	return mux
+	return d.slowly(mux)
+}
+
+// slowly turns away who asks too much.
+func (d *Door) slowly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := podauth.From(r.Context()); ok {
+			if wait, ok := d.Requests.Take(id.Agent, requestsPerSecond, requestsAtOnce); !ok {
+				w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+				problem(w, http.StatusTooManyRequests, "RateLimited", "too many requests; slow down")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (d *Door) inbox(w http.ResponseWriter, r *http.Request) {
