@@ -129,6 +129,10 @@ func TestRevocation(t *testing.T) {
 		"tool taken away":   {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Tools.Allow = []string{"fs.read"} }) }, "unknown", ""},
 		"device taken away": {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Devices = nil }) }, "unknown", ""},
 		"agent suspended":   {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Suspend = true }) }, doors.Refused, "AgentSuspended"},
+		"approver demoted": {func(r *rig) {
+			r.spec(r.agent, func() { r.agent.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} })
+		}, doors.Refused, "ApproverRevoked"},
+		"approver replaced": {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.People[0].Name = "vera" }) }, doors.Refused, "ApproverRevoked"},
 		"another manifest": {func(r *rig) {
 			d := &v1alpha1.Device{ObjectMeta: r.meta("web1")}
 			r.spec(d, func() { d.Spec.ManifestDigest = "sha256:" + strings.Repeat("0", 64) })

@@ -160,6 +160,9 @@ func TestRecovery(t *testing.T) {
 		"never sent, stopped meanwhile": {ends: time.Minute, before: func(r *rig, _ *v1alpha1.DeviceJob) {
 			r.spec(r.item, func() { r.item.Spec.Stop = &v1alpha1.StopRequest{ID: "s"} })
 		}, want: "", ran: 0},
+		"never sent, approver revoked meanwhile": {ends: time.Minute, before: func(r *rig, _ *v1alpha1.DeviceJob) {
+			r.spec(r.agent, func() { r.agent.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} })
+		}, want: "", ran: 0},
 		"never sent, time over":                {ends: -time.Second, want: v1alpha1.JobExpired, ran: 0},
 		"never sent, device's clock is behind": {ends: -time.Second, fault: faultydevice.Fault{Clock: -time.Minute}, want: "", ran: 0},
 		"device cannot be asked":               {ends: time.Minute, fault: faultydevice.Fault{Silent: true}, want: "", ran: 0},

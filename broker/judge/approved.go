@@ -84,7 +84,21 @@ func InForce(w World) (Force, *Decision) {
 	if w.Now.Unix() >= s.ExpiresAt {
 		return with(refuse(ApprovalEnded, "The approval of %s was good until %s. Submit the plan again.", rev, clock(s.ExpiresAt)), g)
 	}
+	if gone := revoked(s.Approvers, w.Agent); len(gone) > 0 {
+		return with(refuse(ApproverRevoked, "%s approved %s and may not approve for %s any more. Nothing more of it runs. Submit the plan again for the people who may.",
+			list(gone), rev, w.Agent.Name), g)
+	}
 	return Force{p, g, s}, nil
+}
+
+// revoked are those approvers who may not approve for the agent now. A statement says who might when it was signed; whoever lost the
+// right since must not have deeds done in their name, and here is the last place where the cluster can say so.
+func revoked(approvers []string, a *v1alpha1.Agent) []string {
+	return slices.DeleteFunc(slices.Clone(approvers), func(name string) bool {
+		return slices.ContainsFunc(a.Spec.People, func(p v1alpha1.AgentPerson) bool {
+			return p.Name == name && slices.Contains(p.May, v1alpha1.RightApprove)
+		})
+	})
 }
 
 // PlanDigest recomputes what a gate's digest must be.

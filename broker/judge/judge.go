@@ -92,6 +92,7 @@ const (
 	DigestMismatch   = "DigestMismatch"
 	StatementInvalid = "StatementInvalid"
 	ApprovalEnded    = "ApprovalEnded"
+	ApproverRevoked  = "ApproverRevoked"
 	ManifestChanged  = "ManifestChanged"
 	PlanOver         = "PlanOver"
 	PlanDone         = "PlanDone"

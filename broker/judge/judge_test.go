@@ -71,7 +71,8 @@ func world() *World {
 	w := &World{
 		Now: now, Manifest: list1, ApprovalKeys: []ed25519.PublicKey{key.Public().(ed25519.PublicKey)},
 		Agent: &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent-uid"}, Spec: v1alpha1.AgentSpec{
-			Tools: v1alpha1.Tools{Allow: []string{"fs.read", "fs.write", "exec", "submit_plan"}}, Devices: []string{"web1", "gone"}}},
+			Tools: v1alpha1.Tools{Allow: []string{"fs.read", "fs.write", "exec", "submit_plan"}}, Devices: []string{"web1", "gone"},
+			People: []v1alpha1.AgentPerson{{Name: "lucas", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}, {Name: "vera", May: []v1alpha1.Right{v1alpha1.RightApprove}}}}},
 		Item:   &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi-1", UID: "item-uid"}, Spec: v1alpha1.WorkItemSpec{Agent: "ops"}, Status: v1alpha1.WorkItemStatus{State: v1alpha1.WorkItemWorking}},
 		Device: &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: "web1"}, Spec: v1alpha1.DeviceSpec{ManifestDigest: listDigest}},
 	}
@@ -130,6 +131,15 @@ func (w *World) haltGate(haltID string, outcome v1alpha1.GateOutcome, answer v1a
 	g.Status.Outcome = outcome
 	g.Status.Decisions = []v1alpha1.GateDecision{{Answer: answer}}
 	w.Gates = append(w.Gates, g)
+}
+
+// revoke the right to approve of one of the agent's people.
+func revoke(i int) func(*World) {
+	return func(w *World) { w.Agent.Spec.People[i].May = []v1alpha1.Right{v1alpha1.RightInstruct} }
+}
+
+func approvedByBoth(w *World) {
+	w.approveWith(0, key, func(s *approval.Statement) { s.Approvers = []string{"lucas", "vera"} })
 }
 
 func TestJudge(t *testing.T) {
@@ -201,16 +211,26 @@ func TestJudge(t *testing.T) {
 		"statement of fewer calls": {change: func(w *World) {
 			w.approveWith(0, key, func(s *approval.Statement) { s.Calls, s.Attempts = s.Calls[:1], s.Attempts[:1] })
 		}, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
-		"no key is trusted":             {change: func(w *World) { w.ApprovalKeys = nil }, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
-		"last second of the window":     {change: func(w *World) { w.Now = now.Add(599 * time.Second) }, call: call(write("a")), verdict: Run, step: 1},
-		"window is over":                {change: func(w *World) { w.Now = now.Add(600 * time.Second) }, call: call(write("a")), verdict: Refuse, reason: ApprovalEnded},
-		"manifest changed since":        {change: func(w *World) { w.Device.Spec.ManifestDigest = otherDigest }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
-		"one character differs":         {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: `wants web1 · fs.write with path="/srv/nisse/a"; ops called it with path="/srv/nisse/A". Nothing was run.`},
-		"an argument more":              {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: `with encoding=(absent); ops called it with encoding="utf-8"`},
-		"another capability":            {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
-		"a later step first":            {call: call(second), verdict: Halt, reason: "CallMismatch", step: 1},
-		"same call again":               {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(write("a")), verdict: Repeat, step: 1},
-		"same call again without an ID": {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Repeat, step: 1},
+		"no key is trusted":              {change: func(w *World) { w.ApprovalKeys = nil }, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
+		"last second of the window":      {change: func(w *World) { w.Now = now.Add(599 * time.Second) }, call: call(write("a")), verdict: Run, step: 1},
+		"window is over":                 {change: func(w *World) { w.Now = now.Add(600 * time.Second) }, call: call(write("a")), verdict: Refuse, reason: ApprovalEnded},
+		"another approver is taken away": {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[:1] }, call: call(write("a")), verdict: Run, step: 1},
+		"approver is taken away":         {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[1:] }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "lucas approved rev-1 and may not approve for ops any more"},
+		"approver may instruct only":     {change: revoke(0), call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "Submit the plan again"},
+		"nobody may approve any more":    {change: func(w *World) { w.Agent.Spec.People = nil }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked},
+		"approver of two is taken away":  {change: func(w *World) { approvedByBoth(w); revoke(1)(w) }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "vera approved"},
+		"both approvers may still":       {change: approvedByBoth, call: call(write("a")), verdict: Run, step: 1},
+		"revoked after the first step":   {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); revoke(0)(w) }, call: call(second), verdict: Refuse, reason: ApproverRevoked},
+		"revoked, an old answer":         {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); revoke(0)(w) }, call: call(write("a")), verdict: Repeat, step: 1},
+		"revoked, read-only call":        {change: revoke(0), call: read(), verdict: Free},
+		"revoked, read-only next step":   {change: func(w *World) { w.plan(2, readStep()); w.approve(1); revoke(0)(w) }, call: read(), verdict: Free},
+		"manifest changed since":         {change: func(w *World) { w.Device.Spec.ManifestDigest = otherDigest }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
+		"one character differs":          {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: `wants web1 · fs.write with path="/srv/nisse/a"; ops called it with path="/srv/nisse/A". Nothing was run.`},
+		"an argument more":               {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: `with encoding=(absent); ops called it with encoding="utf-8"`},
+		"another capability":             {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
+		"a later step first":             {call: call(second), verdict: Halt, reason: "CallMismatch", step: 1},
+		"same call again":                {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(write("a")), verdict: Repeat, step: 1},
+		"same call again without an ID":  {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Repeat, step: 1},
 		"same call again while stopped": {change: func(w *World) {
 			w.job(1, v1alpha1.JobSucceeded, "call-9")
 			w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s"}
@@ -292,6 +312,9 @@ func TestStillGood(t *testing.T) {
 		"approval ended":      {change: func(w *World) { w.Now = now.Add(time.Hour) }, reason: ApprovalEnded},
 		"job's time is over":  {change: func(w *World) { w.Now = now.Add(time.Minute) }, reason: ApprovalEnded},
 		"closed by replan":    {change: func(w *World) { w.Item.Status.ClosedRevision = 1 }, reason: PlanClosed},
+		"approver revoked":    {change: revoke(0), reason: ApproverRevoked},
+		"other one revoked":   {change: revoke(1)},
+		"one of two revoked":  {change: func(w *World) { approvedByBoth(w); revoke(1)(w) }, reason: ApproverRevoked},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

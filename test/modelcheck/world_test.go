@@ -115,7 +115,8 @@ func newWorld(t T, dir string) *world {
 	digest, err := m.Digest()
 	w.must(err)
 	w.manifest = m
-	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Tools: api.Tools{Allow: []string{manifest.Exec}}, Devices: []string{"d"}}}
+	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Tools: api.Tools{Allow: []string{manifest.Exec}}, Devices: []string{"d"},
+		People: []api.AgentPerson{{Name: "lucas", May: []api.Right{api.RightApprove}}}}}
 	w.device = api.Device{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "device"}, Spec: api.DeviceSpec{ManifestDigest: digest, PublicKey: dsse.EncodeKey(public(w.keys["device"]))}}
 	w.cluster = &cluster{item: api.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi", UID: "item"}, Spec: api.WorkItemSpec{Agent: "ops"},
 		Status: api.WorkItemStatus{State: api.WorkItemWorking}}, jobs: map[string]api.DeviceJob{}}
