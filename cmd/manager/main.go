@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -35,6 +37,15 @@ func run(args []string) error {
 	namespaces := f.String("namespace", "nisse", "namespaces of the agents, with commas between")
 	keyFile := f.String("approval-key-file", "", "PEM file of the ed25519 key that states approvals")
 	image := f.String("agent-image", "", "image of the agents' pods")
+	pull := f.String("agent-image-pull-policy", "", "Always, IfNotPresent or Never, for the agents' image; the cluster's default when empty")
+	var pullSecrets []string
+	f.Func("agent-image-pull-secret", "`name` of a Secret in the agents' namespaces that pulls their image; may be given several times", func(name string) error {
+		if name == "" {
+			return errors.New("name a Secret")
+		}
+		pullSecrets = append(pullSecrets, name)
+		return nil
+	})
 	broker := f.String("broker-url", "http://nisse-broker.nisse-system.svc:8080", "the agents' door to deeds")
 	gateway := f.String("gateway-url", "http://nisse-gateway.nisse-system.svc:8080", "the agents' door to words")
 	system := f.String("system-namespace", "nisse-system", "namespace of the doors and of the lease")
@@ -50,6 +61,10 @@ func run(args []string) error {
 	}
 	if *image == "" {
 		return errors.New("--agent-image is required: the image that runs agentruntime")
+	}
+	policy := corev1.PullPolicy(*pull)
+	if !slices.Contains([]corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}, policy) {
+		return fmt.Errorf("--agent-image-pull-policy %q: want Always, IfNotPresent or Never", *pull)
 	}
 	key, err := readKey(*keyFile)
 	if err != nil {
@@ -68,7 +83,7 @@ func run(args []string) error {
 	mgr, err := controllers.New(ctx, cfg,
 		controllers.Process{Namespaces: list(*namespaces), LeaderElect: *elect, SystemNamespace: *system, MetricsAddress: *metricsAddress},
 		controllers.Options{Sign: func(s approval.Statement) (string, error) { return s.Sign(key) }, Log: log, Now: time.Now, Metrics: metrics.Registry,
-			Settings: children.Settings{Image: *image, BrokerURL: *broker, GatewayURL: *gateway, SystemNamespace: *system}})
+			Settings: children.Settings{Image: *image, PullPolicy: policy, PullSecrets: pullSecrets, BrokerURL: *broker, GatewayURL: *gateway, SystemNamespace: *system}})
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,8 @@ func TestRefusesWhatCannotRun(t *testing.T) {
 		{"no key", []string{"--agent-image=x"}, "openssl genpkey"},
 		{"a key that is not there", []string{"--agent-image=x", "--approval-key-file=" + key + ".not"}, "no such file"},
 		{"a key that is none", []string{"--agent-image=x", "--approval-key-file=main_test.go"}, "not a PEM block"},
+		{"pull policy", []string{"--agent-image=x", "--agent-image-pull-policy=Sometimes"}, "want Always, IfNotPresent or Never"},
+		{"pull secret without a name", []string{"--agent-image-pull-secret="}, "name a Secret"},
 		{"log level", []string{"--log-level=loud"}, "--log-level"},
 		{"unknown flag", []string{"--sing"}, "not defined"},
 	} {

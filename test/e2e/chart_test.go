@@ -94,6 +94,41 @@ func TestChartKeepsKindsUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
+// A value that changes nothing would be a promise that is not kept.
+func TestChartValuesHaveEffect(t *testing.T) {
+	for name, test := range map[string]struct {
+		set  string
+		kind string
+		says string
+	}{
+		"the agents' pull policy":    {"agentImage.pullPolicy=Always", "Deployment", "--agent-image-pull-policy=Always"},
+		"a pull secret":              {"imagePullSecrets[0].name=reg", "StatefulSet", `"imagePullSecrets":[{"name":"reg"}]`},
+		"the agents' pull secret":    {"imagePullSecrets[1].name=mirror,imagePullSecrets[0].name=reg", "Deployment", `"--agent-image-pull-secret=reg","--agent-image-pull-secret=mirror"`},
+		"the homeserver's name":      {"matrix.serverName=example.net", "StatefulSet", "--server-name=example.net"},
+		"where the manager runs":     {"manager.nodeSelector.disk=fast", "Deployment", `"nodeSelector":{"disk":"fast"}`},
+		"where the keys are made":    {"manager.nodeSelector.disk=fast", "Job", `"nodeSelector":{"disk":"fast"}`},
+		"what the gateway tolerates": {"gateway.tolerations[0].operator=Exists", "StatefulSet", `"tolerations":[{"operator":"Exists"}]`},
+		"what the broker is beside":  {"broker.affinity.podAffinity.x=y", "Deployment", `"affinity":{"podAffinity":{"x":"y"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := helm(t, append([]string{"template", "nisse", apitest.Path("charts", "nisse"), "--namespace", "nisse-system", "--set", test.set}, valid...)...)
+			if err != nil {
+				t.Fatal(out)
+			}
+			for _, o := range objects(t, out) {
+				b, err := o.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if o.GetKind() == test.kind && strings.Contains(string(b), test.says) {
+					return
+				}
+			}
+			t.Errorf("no %s has %s", test.kind, test.says)
+		})
+	}
+}
+
 // What cannot work is refused before anything is installed, in words that name the value.
 func TestChartRefusesWrongValues(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -109,6 +144,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"no replicas":             {append(valid, "--set", "manager.replicas=0"), "replicas"},
 		"half a digest":           {append(valid, "--set", "image.digest=sha256:abc"), "digest"},
 		"agents beside the keys":  {append(valid, "--set", "agents.namespace=nisse-system"), "keys live there"},
+		"a policy nobody knows":   {append(valid, "--set", "agentImage.pullPolicy=Sometimes"), "pullPolicy"},
+		"tolerations of no list":  {append(valid, "--set", "broker.tolerations=all"), "tolerations"},
 		"a namespace of capitals": {append(valid, "--set", "agents.namespace=Agents"), "namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,12 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- define "nisse.placement" -}}
+nodeSelector: {{- toYaml (.nodeSelector | default dict) | nindent 2 }}
+tolerations: {{- toYaml (.tolerations | default list) | nindent 2 }}
+affinity: {{- toYaml (.affinity | default dict) | nindent 2 }}
+{{- end }}
+
 {{- define "nisse.container" -}}
 securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 livenessProbe: {httpGet: {path: /healthz, port: metrics}, periodSeconds: 10, failureThreshold: 6}

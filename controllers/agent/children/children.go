@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -18,6 +19,10 @@ import (
 type Settings struct {
 	// Image of the agent's runtime.
 	Image string
+	// PullPolicy of that image; the cluster's default when empty.
+	PullPolicy corev1.PullPolicy
+	// PullSecrets of that image, by name, in the agents' namespace.
+	PullSecrets []string
 	// BrokerURL and GatewayURL are the pod's two doors.
 	BrokerURL  string
 	GatewayURL string

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +50,42 @@ func full() *v1alpha1.Agent {
 	a.Spec.Egress = []v1alpha1.EgressRule{{To: "192.0.2.0/24", Ports: []int32{443, 8443}, Reason: "package mirror"}}
 	a.Spec.Suspend = true
 	return a
+}
+
+// An image behind a login is pulled with the installation's Secrets; saying nothing leaves the choice to the cluster.
+func TestPull(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy  corev1.PullPolicy
+		secrets []string
+	}{
+		"nothing said": {},
+		"policy":       {policy: corev1.PullAlways},
+		"two secrets":  {policy: corev1.PullIfNotPresent, secrets: []string{"registry", "mirror"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings
+			s.PullPolicy, s.PullSecrets = tc.policy, tc.secrets
+			config, err := ConfigMap(small(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := StatefulSet(small(), s, config).Spec.Template.Spec
+			var secrets []string
+			for _, ref := range pod.ImagePullSecrets {
+				secrets = append(secrets, *ref.Name)
+			}
+			if diff := cmp.Diff(tc.secrets, secrets); diff != "" {
+				t.Error(diff)
+			}
+			var policy corev1.PullPolicy
+			if p := pod.Containers[0].ImagePullPolicy; p != nil {
+				policy = *p
+			}
+			if policy != tc.policy {
+				t.Errorf("pull policy %q, want %q", policy, tc.policy)
+			}
+		})
+	}
 }
 
 // Everything an agent has, as people would read it.

@@ -66,7 +66,12 @@ func StatefulSet(a *v1alpha1.Agent, s Settings, config *corev1ac.ConfigMapApplyC
 }
 
 func pod(a *v1alpha1.Agent, s Settings) *corev1ac.PodSpecApplyConfiguration {
+	var secrets []*corev1ac.LocalObjectReferenceApplyConfiguration
+	for _, name := range s.PullSecrets {
+		secrets = append(secrets, corev1ac.LocalObjectReference().WithName(name))
+	}
 	return corev1ac.PodSpec().
+		WithImagePullSecrets(secrets...).
 		WithServiceAccountName(Name(a.Name)).
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
@@ -99,7 +104,7 @@ func container(a *v1alpha1.Agent, s Settings) *corev1ac.ContainerApplyConfigurat
 	if a.Spec.Models.Endpoint.Credentials != nil {
 		mounts = append(mounts, corev1ac.VolumeMount().WithName("model").WithMountPath(path.Dir(doors.PathModelToken)).WithReadOnly(true))
 	}
-	return corev1ac.Container().WithName(Container).WithImage(s.Image).
+	c := corev1ac.Container().WithName(Container).WithImage(s.Image).
 		WithArgs(append(args, "--metrics-bind-address=:9090")...).
 		WithPorts(corev1ac.ContainerPort().WithName("metrics").WithContainerPort(metricsPort).WithProtocol(corev1.ProtocolTCP)).
 		WithSecurityContext(corev1ac.SecurityContext().WithAllowPrivilegeEscalation(false).WithReadOnlyRootFilesystem(true).WithPrivileged(false).
@@ -110,6 +115,10 @@ func container(a *v1alpha1.Agent, s Settings) *corev1ac.ContainerApplyConfigurat
 		WithLivenessProbe(probe("/healthz", 10).WithFailureThreshold(6)).
 		WithReadinessProbe(probe("/readyz", 2)).
 		WithVolumeMounts(mounts...)
+	if s.PullPolicy != "" {
+		c = c.WithImagePullPolicy(s.PullPolicy)
+	}
+	return c
 }
 
 // minQuantity: a request above the limit would be refused.
