@@ -339,3 +339,13 @@ func TestLimits(t *testing.T) {
 	r.want(submit("3", "c"), doors.Refused, "TooManyRevisions")
 	r.want(submit("4", "d"), doors.Refused, "RateLimited")
 }
+
+// Labels can be taken off by whoever may touch a Plan's metadata. A later revision stays in the way of the earlier one all the same.
+func TestALaterPlanCannotBeHidden(t *testing.T) {
+	r := newRig(t, options{})
+	r.approve(r.submit("c1", "a"))
+	later := r.submit("c2", "b")
+	r.spec(later, func() { later.Labels = nil })
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Pending, "AwaitingApproval")
+	r.ran(0)
+}

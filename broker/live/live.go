@@ -59,7 +59,10 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 			}
 			return err
 		})
-		of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{v1alpha1.LabelWorkItem: item}}
+		// By spec, which never changes, and not by label: without its label a later revision would be out of sight, and the earlier one
+		// in force again. A job out of sight is found by its name before its step is asked for a second time.
+		of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item}}
+		labelled := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{v1alpha1.LabelWorkItem: item}}
 		g.Go(func() error {
 			var l v1alpha1.PlanList
 			err := r.API.List(ctx, &l, of...)
@@ -74,7 +77,7 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 		})
 		g.Go(func() error {
 			var l v1alpha1.DeviceJobList
-			err := r.API.List(ctx, &l, of...)
+			err := r.API.List(ctx, &l, labelled...)
 			w.Jobs = l.Items
 			return err
 		})
