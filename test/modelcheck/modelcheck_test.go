@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/internal/manifest"
 )
@@ -81,6 +82,12 @@ func TestDeedsAtMostOnce(t *testing.T) {
 					w.net = w.net[1:]
 				}
 			},
+			"vote": func(rt *rapid.T) {
+				who := rapid.SampledFrom([]string{"lucas@example.org", "mallory@example.org"}).Draw(rt, "who")
+				d := rapid.SampledFrom([]api.Decision{api.DecisionApprove, api.DecisionReject}).Draw(rt, "decision")
+				w.vote(rapid.IntRange(0, len(w.cluster.gates)-1).Draw(rt, "gate"), who, d)
+			},
+			"manager":     func(*rapid.T) { w.decide() },
 			"broker dies": func(*rapid.T) { w.ops = nil },
 			"device dies": func(*rapid.T) { w.crash() },
 			"device dies at its next write": func(rt *rapid.T) {

@@ -1,6 +1,6 @@
 // Package modelcheck runs random interleavings of everything that can happen around a deed - calls repeated, brokers and device
 // killed at any moment, messages lost, doubled and late, revisions and stops written in between, the API server put back to an older
-// state - with the real judge and the real device, and holds the one invariant: deeds per (gate, step, attempt) <= 1.
+// state - with the manager's real policy, the broker's real judge and the real device, and holds the one invariant: deeds per (gate, step, attempt) <= 1.
 package modelcheck
 
 import (
@@ -21,6 +21,7 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/judge"
+	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/approval"
@@ -47,7 +48,9 @@ type cluster struct {
 	item  api.WorkItem
 	plans []api.Plan
 	gates []api.Gate
-	jobs  map[string]api.DeviceJob
+	// approvals that people wrote, of whichever gate; they stay.
+	approvals []api.Approval
+	jobs      map[string]api.DeviceJob
 }
 
 func (c *cluster) clone() *cluster {
@@ -57,6 +60,9 @@ func (c *cluster) clone() *cluster {
 	}
 	for _, g := range c.gates {
 		d.gates = append(d.gates, *g.DeepCopy())
+	}
+	for _, a := range c.approvals {
+		d.approvals = append(d.approvals, *a.DeepCopy())
 	}
 	for n, j := range c.jobs {
 		d.jobs[n] = *j.DeepCopy()
@@ -84,6 +90,7 @@ type world struct {
 	dir      string
 	now      time.Time
 	agent    api.Agent
+	people   []api.Person
 	device   api.Device
 	manifest *manifest.Manifest
 	text     []byte
@@ -117,6 +124,7 @@ func newWorld(t T, dir string) *world {
 	w.manifest = m
 	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Tools: api.Tools{Allow: []string{manifest.Exec}}, Devices: []string{"d"},
 		People: []api.AgentPerson{{Name: "lucas", May: []api.Right{api.RightApprove}}}}}
+	w.people = []api.Person{{ObjectMeta: metav1.ObjectMeta{Name: "lucas"}, Spec: api.PersonSpec{Identities: api.Identities{Kubernetes: []string{"lucas@example.org"}}}}}
 	w.device = api.Device{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "device"}, Spec: api.DeviceSpec{ManifestDigest: digest, PublicKey: dsse.EncodeKey(public(w.keys["device"]))}}
 	w.cluster = &cluster{item: api.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi", UID: "item"}, Spec: api.WorkItemSpec{Agent: "ops"},
 		Status: api.WorkItemStatus{State: api.WorkItemWorking}}, jobs: map[string]api.DeviceJob{}}
@@ -190,25 +198,57 @@ func (w *world) submit() {
 	w.cluster.plans = append(w.cluster.plans, p)
 	w.cluster.gates = append(w.cluster.gates, api.Gate{ObjectMeta: metav1.ObjectMeta{Name: names.PlanGate(p.Name), UID: types.UID(fmt.Sprint("gate", w.serial))},
 		Spec: api.GateSpec{Agent: "ops", WorkItem: p.Spec.WorkItem, Kind: api.GatePlan, Subject: api.GateSubject{Kind: api.SubjectPlan, Name: p.Name, UID: string(p.UID)},
-			Revision: rev, Digest: digest, WindowSeconds: statement}})
+			Revision: rev, Digest: digest, WindowSeconds: statement, Tier: api.TierStandard, Approvers: []string{"lucas"}, Required: 1,
+			ExpiresAt: metav1.NewTime(w.now.Add(time.Hour))}})
 }
 
-// approve the newest gate, if it is open: outcome and statement in one write.
+// vote writes an Approval of a gate, open or not, by lucas or by somebody who may not.
+func (w *world) vote(gate int, who string, d api.Decision) {
+	g := &w.cluster.gates[gate]
+	w.serial++
+	w.cluster.approvals = append(w.cluster.approvals, api.Approval{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("approval", w.serial), UID: types.UID(fmt.Sprint("approval", w.serial)), CreationTimestamp: metav1.NewTime(w.now)},
+		Spec: api.ApprovalSpec{Gate: api.GateRef{Name: g.Name, UID: string(g.UID)}, Digest: g.Spec.Digest, Decision: d, Approver: who,
+			Channel: api.Channel{Kind: api.ChannelKubernetes}}})
+}
+
+// decide commits every open gate whose approvals suffice, by the manager's own policy: outcome and statement in one write.
+func (w *world) decide() {
+	for i := range w.cluster.gates {
+		g := &w.cluster.gates[i]
+		if !g.Open() {
+			continue
+		}
+		var own []api.Approval
+		for _, a := range w.cluster.approvals {
+			if a.Spec.Gate.UID == string(g.UID) {
+				own = append(own, a)
+			}
+		}
+		v := policy.Decide(g, &w.agent, w.people, own, w.now)
+		if v.Outcome != api.GateApproved {
+			g.Status.Outcome, g.Status.Decisions = v.Outcome, v.Decisions
+			continue
+		}
+		s := approval.Statement{GateUID: string(g.UID), Digest: g.Spec.Digest, ExpiresAt: w.now.Unix() + statement}
+		for _, d := range v.Decisions {
+			s.Approvers = append(s.Approvers, d.Person)
+		}
+		for _, st := range w.cluster.plans[i].Spec.Steps {
+			s.Calls, s.Attempts = append(s.Calls, judge.StepCall(st).Hash()), append(s.Attempts, 1)
+		}
+		env, err := s.Sign(w.keys["approval"])
+		w.must(err)
+		g.Status.Outcome, g.Status.Decisions, g.Status.Statement = api.GateApproved, v.Decisions, env
+	}
+}
+
+// approve the newest gate as lucas, and let the manager see it.
 func (w *world) approve() {
-	if len(w.cluster.gates) == 0 {
-		return
+	if len(w.cluster.gates) > 0 {
+		w.vote(len(w.cluster.gates)-1, "lucas@example.org", api.DecisionApprove)
+		w.decide()
 	}
-	g, p := &w.cluster.gates[len(w.cluster.gates)-1], &w.cluster.plans[len(w.cluster.plans)-1]
-	if !g.Open() {
-		return
-	}
-	s := approval.Statement{GateUID: string(g.UID), Digest: g.Spec.Digest, Approvers: []string{"lucas"}, ExpiresAt: w.now.Unix() + statement}
-	for _, st := range p.Spec.Steps {
-		s.Calls, s.Attempts = append(s.Calls, judge.StepCall(st).Hash()), append(s.Attempts, 1)
-	}
-	env, err := s.Sign(w.keys["approval"])
-	w.must(err)
-	g.Status.Outcome, g.Status.Statement = api.GateApproved, env
 }
 
 func (w *world) stop() {
@@ -234,14 +274,17 @@ func (w *world) replan() {
 
 // --- what a broker does, one step of a call at a time ---------------------------------------------------------------------
 
-func (w *world) judge(c judge.Call) judge.Decision {
+// view of the cluster, as a broker reads it live.
+func (w *world) view() judge.World {
 	jw := judge.World{Now: w.now, Agent: &w.agent, Item: &w.cluster.item, Plans: w.cluster.plans, Gates: w.cluster.gates, Device: &w.device, Manifest: w.manifest,
 		ApprovalKeys: []ed25519.PublicKey{public(w.keys["approval"])}}
 	for _, j := range w.cluster.jobs {
 		jw.Jobs = append(jw.Jobs, j)
 	}
-	return judge.Judge(c, jw)
+	return jw
 }
+
+func (w *world) judge(c judge.Call) judge.Decision { return judge.Judge(c, w.view()) }
 
 // advance a call by one step. It reports whether the call goes on.
 func (w *world) advance(o *op) bool {
@@ -269,11 +312,7 @@ func (w *world) advance(o *op) bool {
 	case 1:
 		// The last live look before the signature: what would be sent must still be what may run.
 		j, ok := w.cluster.jobs[o.job]
-		if !ok || j.Status.State != "" || judge.Item(judge.World{Agent: &w.agent, Item: &w.cluster.item}) != nil {
-			return false
-		}
-		d := w.judge(o.call)
-		if d.Verdict != judge.Attach || d.Job.Name != o.job {
+		if !ok || j.Status.State != "" || judge.StillGood(&j, w.view()) != nil {
 			return false
 		}
 		w.send(j)

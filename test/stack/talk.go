@@ -221,3 +221,18 @@ func (s *Stack) EndOrUnknown() (unknown bool) {
 	})
 	return unknown
 }
+
+// Outcome waits until a gate has one.
+func (s *Stack) Outcome(g *api.Gate, want api.GateOutcome) {
+	s.T.Helper()
+	s.Wait(Patience, "gate "+g.Name+" "+string(want), func(ctx context.Context) error {
+		var now api.Gate
+		if err := s.Admin.Get(ctx, client.ObjectKeyFromObject(g), &now); err != nil {
+			return err
+		}
+		if now.Status.Outcome != want {
+			return fmt.Errorf("its outcome is %q", now.Status.Outcome)
+		}
+		return nil
+	})
+}

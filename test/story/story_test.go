@@ -136,24 +136,44 @@ func TestMismatchThenAbandon(t *testing.T) {
 	}
 }
 
-// Stop holds whatever the agent does: the approved plan does not run until a person says continue.
+// Stop holds whatever the agent does. Here the plan is approved while the broker is away, and the person says stop before it is back:
+// nothing of the approved plan runs, then or later.
 func TestStopHoldsAnApprovedPlan(t *testing.T) {
+	s := stack.Start(t, stack.Options{})
+	s.Say(request(s))
+	g := s.OpenGate(api.GatePlan, 1)
+	s.Hear("nisse-gates", `approve rev-1`)
+	s.Kill("broker")
+	if err := s.Decide(g, "before-the-stop", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Outcome(g, api.GateApproved)
+	s.Say("stop")
+	halt := s.OpenGate(api.GateHalt, 0)
+	s.Revive("broker")
+	s.Hear("nisse-gates", `(?is)continue.*replan.*abandon`)
+	if err := s.Decide(halt, "end-it", func(a *api.Approval) { a.Spec.Decision, a.Spec.Answer = api.DecisionReject, api.AnswerAbandon }); err != nil {
+		t.Fatal(err)
+	}
+	s.Closed(api.ResultAbandoned)
+	if n := s.Ran("fs.write"); n != 0 {
+		t.Errorf("fs.write ran %d times", n)
+	}
+}
+
+// Stop before anything was decided: the open plan is put aside, and continue lets the agent ask again.
+func TestStopThenContinue(t *testing.T) {
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	g := s.OpenGate(api.GatePlan, 1)
 	s.Hear("nisse-gates", `approve rev-1`)
 	s.Say("stop")
 	halt := s.OpenGate(api.GateHalt, 0)
-	// The plan's gate may have been closed by the stop, or may still be decided; either way nothing runs.
-	_ = s.Decide(g, "while-stopped", nil)
-	s.Hear("nisse-gates", `(?is)continue.*replan.*abandon`)
-	if n := s.Ran("fs.write"); n != 0 {
-		t.Fatalf("fs.write ran %d times while stopped", n)
-	}
-	if err := s.Decide(halt, "end-it", func(a *api.Approval) { a.Spec.Decision, a.Spec.Answer = api.DecisionReject, api.AnswerAbandon }); err != nil {
+	s.Outcome(g, api.GateSuperseded)
+	if err := s.Decide(halt, "go-on", func(a *api.Approval) { a.Spec.Answer = api.AnswerContinue }); err != nil {
 		t.Fatal(err)
 	}
-	s.Closed(api.ResultAbandoned)
+	s.Outcome(halt, api.GateApproved)
 	if n := s.Ran("fs.write"); n != 0 {
 		t.Errorf("fs.write ran %d times", n)
 	}
