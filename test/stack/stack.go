@@ -63,6 +63,8 @@ type Stack struct {
 	Admin  client.Client
 	Home   *homeserver.Server
 	Model  *scriptedmodel.Running
+	// API is the components' way to the API server. The test's own clients do not use it.
+	API *Link
 	// You are the person in the room.
 	You *person.Person
 	// Room ID.
@@ -135,7 +137,7 @@ func (s *Stack) kubeconfig(name, user string) string {
 		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+System)
 	}
 	cfg := clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: s.Config.Host, CertificateAuthorityData: s.Config.CAData}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://" + s.API.Address(), CertificateAuthorityData: s.Config.CAData}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: s.Config.CertData, ClientKeyData: s.Config.KeyData,
 			Impersonate: user, ImpersonateGroups: groups}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,9 @@ func Start(t testing.TB, o Options) *Stack {
 	s := &Stack{T: t, Dir: t.TempDir(), opts: o, procs: map[string]*Process{}, ports: map[string]int{}, public: map[string]string{}}
 	s.must(os.Chmod(s.Dir, 0o755))
 	s.Config, s.Admin = apitest.Start(t)
+	server, err := url.Parse(s.Config.Host)
+	s.must(err)
+	s.API = NewLink(t, server.Host)
 	ctx := t.Context()
 	apitest.Install(t, s.Admin, apitest.Path("config", "admission"))
 	for _, ns := range []string{Namespace, System} {
