@@ -70,6 +70,9 @@ func For(e Event, v View) Route {
 	}
 	who, known := v.person(e.Sender)
 	if !known {
+		if r, ok := v.claimed(e.Sender); ok && e.Type == "m.text" {
+			return r
+		}
 		return data(e, v, "")
 	}
 	may := v.May[who]

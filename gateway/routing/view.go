@@ -100,14 +100,33 @@ type Gate struct {
 
 // person resolves a sender: the identity of exactly one Person, compared byte by byte.
 func (v View) person(sender string) (string, bool) {
-	name, n := "", 0
+	if c := v.claimants(sender); len(c) == 1 {
+		return c[0], true
+	}
+	return "", false
+}
+
+// claimants are all Persons who claim an identity, sorted.
+func (v View) claimants(sender string) []string {
+	var names []string
 	for _, p := range v.People {
 		if p.Matrix == sender {
-			name = p.Name
-			n++
+			names = append(names, p.Name)
 		}
 	}
-	return name, n == 1
+	slices.Sort(names)
+	return names
+}
+
+// claimed tells a sender whom several Persons claim why nothing happens; strangers hear nothing, nor do people without rights here.
+func (v View) claimed(sender string) (Route, bool) {
+	claimants := v.claimants(sender)
+	if !slices.ContainsFunc(claimants, func(name string) bool { return either(v.May[name]) }) {
+		return Route{}, false
+	}
+	r := tell("Nothing was done: your account is claimed by more than one Person (" + list(claimants, "and") + "), and until that is mended it is nobody's.")
+	r.Once = true
+	return r, true
 }
 
 // who lists the people with a right, sorted.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -75,15 +76,17 @@ func (w *Worker) ahead(ctx context.Context, item *v1alpha1.WorkItem) (string, er
 	if err != nil {
 		return "", err
 	}
-	suspended := ""
-	if agent.Spec.Suspend {
-		suspended = " " + agent.Name + " is suspended; nothing is begun until that ends."
+	hindered := hindrance(&agent)
+	if hindered != "" {
+		hindered = " " + hindered
 	}
 	switch active := agent.Status.ActiveWorkItem; {
-	case active == item.Name:
+	case active == item.Name && hindered == "":
 		return "", nil
-	case len(others) == 0 && suspended != "":
-		return "Noted." + suspended, nil
+	case active == item.Name:
+		return "Noted." + hindered, nil
+	case len(others) == 0 && hindered != "":
+		return "Noted." + hindered, nil
 	case len(others) == 0:
 		return "", nil
 	default:
@@ -97,8 +100,19 @@ func (w *Worker) ahead(ctx context.Context, item *v1alpha1.WorkItem) (string, er
 		if n := len(others); n > 1 {
 			behind += fmt.Sprintf(" and %d more", n-1)
 		}
-		return "Queued behind " + behind + "; I begin when that is over." + suspended, nil
+		return "Queued behind " + behind + "; I begin when that is over." + hindered, nil
 	}
+}
+
+// hindrance is why an agent does not work at all now; empty when nothing is known to keep it.
+func hindrance(agent *v1alpha1.Agent) string {
+	if agent.Spec.Suspend {
+		return agent.Name + " is suspended; nothing is begun until that ends."
+	}
+	if c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
+		return agent.Name + " is not in order, and may not get on with this until that is mended: " + sanitize.Line(c.Message, 300)
+	}
+	return ""
 }
 
 // others are the agent's items that are not over, oldest first, without one.

@@ -33,8 +33,8 @@ func (w *Worker) status(ctx context.Context, m store.Inbound) error {
 // summary of an agent: what it works on, what waits for whom, what is queued.
 func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.Gate) string {
 	var b strings.Builder
-	if agent.Spec.Suspend {
-		fmt.Fprintf(&b, "%s is suspended.\n", agent.Name)
+	if h := hindrance(agent); h != "" {
+		b.WriteString(h + "\n")
 	}
 	if len(open) == 0 {
 		b.WriteString("Nothing to do.")
