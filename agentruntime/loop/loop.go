@@ -53,7 +53,7 @@ type Timing struct {
 }
 
 // Usual timing.
-var Usual = Timing{Patience: model.Usual, First: 500 * time.Millisecond, Limit: 30 * time.Second, Notice: 30 * time.Second, Settle: 15 * time.Second, Grace: 20 * time.Second}
+var Usual = Timing{Patience: model.Usual, First: 500 * time.Millisecond, Limit: 10 * time.Second, Notice: 30 * time.Second, Settle: 15 * time.Second, Grace: 20 * time.Second}
 
 // Parts that the loop is made of.
 type Parts struct {

@@ -18,7 +18,7 @@ type Patience struct {
 const maxGarbled = 2
 
 // Usual patience.
-var Usual = Patience{First: time.Second, Limit: time.Minute, Slow: time.Minute}
+var Usual = Patience{First: time.Second, Limit: 20 * time.Second, Slow: time.Minute}
 
 // Ask m until it answers, ctx ends, or asking the same again is pointless. waiting is told of every attempt that failed.
 func (p Patience) Ask(ctx context.Context, m Model, r Request, waiting func(since time.Duration, e *Error)) (Answer, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // recheck is how often an unusable Secret is looked at: nothing tells the manager of a change, as it may not watch Secrets.
-const recheck = time.Minute
+const recheck = 15 * time.Second
 
 // references checks that everything the Agent names is there and may be used.
 func (r *Reconciler) references(ctx context.Context, a *v1alpha1.Agent) error {
