@@ -216,10 +216,14 @@ func (c *counter) take() map[string]int {
 	return taken
 }
 
+// total counts what was written for the work item. What was refused (a conflict) wrote nothing, and the agent's own objects settle at
+// a time of their own.
 func total(by map[string]int) (writes, events int) {
 	for what, n := range by {
 		switch {
 		case strings.HasSuffix(what, ")"):
+		case strings.HasSuffix(what, " persistentvolumeclaims"), strings.HasSuffix(what, " statefulsets"), strings.HasSuffix(what, " serviceaccounts"),
+			strings.HasSuffix(what, " configmaps"), strings.HasSuffix(what, " networkpolicies"):
 		case strings.HasSuffix(what, " events"):
 			events += n
 		default:

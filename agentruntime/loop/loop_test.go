@@ -383,7 +383,8 @@ func TestStopHoldsAtTheNextBoundary(t *testing.T) {
 	close(hold)
 	r.until("its line shows", func() bool { return len(r.out) == 1 })
 	r.mu.Lock()
-	if len(r.calls) != 1 {
+	// The stop and the first call's end race on their way here: a call made meanwhile is held at the broker, and none follows it.
+	if len(r.calls) > 2 || (len(r.calls) == 2 && r.results[r.calls[1].ID].Status != doors.Halted) {
 		t.Errorf("calls after stop: %+v", r.calls)
 	}
 	r.mu.Unlock()

@@ -199,6 +199,9 @@ func (r *rig) run(m made) doors.ToolResult {
 	if a == nil || a.Name != m.Item {
 		return doors.ToolResult{Status: doors.Refused, Reason: "OtherWorkItem"}
 	}
+	if a.Stopped {
+		return doors.ToolResult{Status: doors.Halted, Reason: "Stopped"}
+	}
 	if r.fault != nil {
 		if res := r.fault(m); res != nil {
 			return *res
