@@ -37,7 +37,7 @@ func JSON(raw []byte) ([]byte, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	if err := value(d, "$", 0); err != nil {
+	if err := value(d, &place{}, 0); err != nil {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -93,69 +93,98 @@ func Hex(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// value walks one JSON value. path names it in errors.
-func value(d *json.Decoder, path string, depth int) error {
+// place in a document. It becomes words only where something is wrong: a path written out for every element would cost the square of
+// the document's size.
+type place struct {
+	parent *place
+	key    string
+	index  int // of an array's element, when key is empty
+	array  bool
+}
+
+// String names the place, at most maxPlace bytes of it.
+func (p *place) String() string {
+	const maxPlace = 200
+	s := ""
+	for ; p != nil && len(s) <= maxPlace; p = p.parent {
+		switch {
+		case p.array:
+			s = "[" + strconv.Itoa(p.index) + "]" + s
+		case p.parent == nil:
+			s = "$" + s
+		default:
+			s = "." + p.key + s
+		}
+	}
+	if len(s) > maxPlace {
+		s = "…" + strings.ToValidUTF8(s[len(s)-maxPlace:], "")
+	}
+	return s
+}
+
+// value walks one JSON value. at names it in errors.
+func value(d *json.Decoder, at *place, depth int) error {
 	if depth > MaxDepth {
-		return fmt.Errorf("%w: nested deeper than %d at %s", ErrNotCanonical, MaxDepth, path)
+		return fmt.Errorf("%w: nested deeper than %d at %s", ErrNotCanonical, MaxDepth, at)
 	}
 	t, err := d.Token()
 	if err != nil {
-		return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, path)
+		return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, at)
 	}
 	switch t := t.(type) {
 	case json.Number:
-		return number(string(t), path)
+		return number(string(t), at)
 	case json.Delim:
 		if t == '{' {
-			return object(d, path, depth)
+			return object(d, at, depth)
 		}
 		for i := 0; d.More(); i++ {
-			if err := value(d, path+"["+strconv.Itoa(i)+"]", depth+1); err != nil {
+			if err := value(d, &place{parent: at, index: i, array: true}, depth+1); err != nil {
 				return err
 			}
 		}
 		if _, err := d.Token(); err != nil {
-			return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, path)
+			return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, at)
 		}
 	}
 	return nil
 }
 
-func object(d *json.Decoder, path string, depth int) error {
+func object(d *json.Decoder, at *place, depth int) error {
 	seen := map[string]bool{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, path)
+			return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, at)
 		}
 		k, ok := t.(string)
 		if !ok {
-			return fmt.Errorf("%w: key is not a string at %s", ErrNotCanonical, path)
+			return fmt.Errorf("%w: key is not a string at %s", ErrNotCanonical, at)
 		}
 		if seen[k] {
-			return fmt.Errorf("%w: duplicate key %q at %s", ErrNotCanonical, k, path)
+			return fmt.Errorf("%w: duplicate key %q at %s", ErrNotCanonical, k, at)
 		}
 		seen[k] = true
-		if err := value(d, path+"."+k, depth+1); err != nil {
+		if err := value(d, &place{parent: at, key: k}, depth+1); err != nil {
 			return err
 		}
 	}
 	if _, err := d.Token(); err != nil {
-		return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, path)
+		return fmt.Errorf("%w: %w at %s", ErrNotCanonical, err, at)
 	}
 	return nil
 }
 
-func number(s, path string) error {
+func number(s string, at *place) error {
 	if strings.ContainsAny(s, ".eE") {
-		return fmt.Errorf("%w: %s is a float at %s; use an integer or a string", ErrNotCanonical, s, path)
+		return fmt.Errorf("%w: %s is a float at %s; use an integer or a string", ErrNotCanonical, s, at)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n > maxInt || n < -maxInt {
-		return fmt.Errorf("%w: integer %s is at or beyond 2^53 at %s; use a string", ErrNotCanonical, s, path)
+		return fmt.Errorf("%w: integer %s is at or beyond 2^53 at %s; use a string", ErrNotCanonical, s, at)
 	}
 	if s == "-0" {
-		return fmt.Errorf("%w: minus zero at %s", ErrNotCanonical, path)
+		return fmt.Errorf("%w: minus zero at %s", ErrNotCanonical, at)
 	}
 	return nil
 }

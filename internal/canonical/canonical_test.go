@@ -3,6 +3,8 @@ package canonical
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -76,4 +78,36 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("accepted what encoding/json refuses: %q", in)
 		}
 	})
+}
+
+// Work grows with the size of a document and not with its square: an agent's pod chooses the document. Allocated bytes are counted and not
+// seconds, which depend on who else is at work.
+func TestHostileDocumentsCostWhatTheirSizeCosts(t *testing.T) {
+	for name, doc := range map[string]string{
+		"a long key over many elements":  `{"` + strings.Repeat("k", 120_000) + `":[` + strings.Repeat("1,", 60_000) + `1]}`,
+		"a long key over many keys":      `{"` + strings.Repeat("k", 120_000) + `":{` + manyKeys(15_000) + `}}`,
+		"many empty arrays":              `[` + strings.Repeat(`[],`, 80_000) + `[]]`,
+		"an error below many long names": strings.Repeat(`{"`+strings.Repeat("k", 8_000)+`":`, MaxDepth) + "1.5" + strings.Repeat("}", MaxDepth),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := JSON([]byte(doc))
+			runtime.ReadMemStats(&after)
+			if spent := after.TotalAlloc - before.TotalAlloc; spent > 400*uint64(len(doc)) {
+				t.Errorf("%d bytes for %d", spent, len(doc))
+			}
+			if err != nil && len(err.Error()) > 1000 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func manyKeys(n int) string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf(`"%d":1`, i)
+	}
+	return strings.Join(keys, ",")
 }
