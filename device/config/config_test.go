@@ -24,13 +24,13 @@ func write(t *testing.T, text string) string {
 }
 
 func TestRead(t *testing.T) {
-	f := write(t, "listen: [\"10.8.0.7:7777\"]\nstateDir: state\nmanifest: /etc/nisse/manifest.yaml\nkey: state/device.key\n")
+	f := write(t, "listen: [\"10.8.0.7:7443\"]\nstateDir: state\nmanifest: /etc/nisse/manifest.yaml\nkey: state/device.key\n")
 	got, err := Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(f)
-	want := Config{Listen: []string{"10.8.0.7:7777"}, StateDir: dir + "/state", Manifest: "/etc/nisse/manifest.yaml", Key: dir + "/state/device.key"}
+	want := Config{Listen: []string{"10.8.0.7:7443"}, StateDir: dir + "/state", Manifest: "/etc/nisse/manifest.yaml", Key: dir + "/state/device.key"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

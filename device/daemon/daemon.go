@@ -65,7 +65,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return err
 	}
 	if len(c.Listen) == 0 {
-		return errors.New("config: listen is empty; name the machine's mesh address, such as 10.8.0.7:7777")
+		return errors.New("config: listen is empty; name the machine's mesh address, such as 10.8.0.7:7443")
 	}
 	if err := harden(); err != nil {
 		return err
