@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -155,6 +156,52 @@ func TestRevocation(t *testing.T) {
 				r.want(res, tt.status, tt.reason)
 			}
 			r.ran(0)
+		})
+	}
+}
+
+// first object of a kind.
+func (r *rig) first(l client.ObjectList) client.Object {
+	r.t.Helper()
+	must(r.t, r.api.List(r.t.Context(), l, client.InNamespace(r.ns)))
+	all, err := meta.ExtractList(l)
+	must(r.t, err)
+	return all[0].(client.Object)
+}
+
+// Labels are anybody's who may edit metadata. Taking them away hides nothing from the judge.
+func TestLabelsDecideNothing(t *testing.T) {
+	tests := map[string]struct {
+		before func(*rig) client.Object // what loses its labels
+		status string
+		reason string
+		ran    int
+	}{
+		"later revision":   {func(r *rig) client.Object { return r.submit("c2", "b") }, doors.Pending, "AwaitingApproval", 0},
+		"plan in force":    {func(r *rig) client.Object { return r.first(&v1alpha1.PlanList{}) }, doors.Done, "", 1},
+		"gate of the plan": {func(r *rig) client.Object { return r.first(&v1alpha1.GateList{}) }, doors.Done, "", 1},
+		"job of the last step": {func(r *rig) client.Object {
+			r.do("c2", "fs_write", writeArgs("a", "x"))
+			return r.first(&v1alpha1.DeviceJobList{})
+		}, doors.Done, "", 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, options{faults: true})
+			r.approve(r.submit("c1", "a"))
+			o := tt.before(r)
+			r.spec(o, func() { o.SetLabels(nil) })
+			r.want(r.do("c3", "fs_write", writeArgs("a", "x")), tt.status, tt.reason)
+			r.ran(tt.ran)
+			s, _, stop := r.stream()
+			defer stop()
+			until(t, s, "the plan and its gate are told", func(s doors.Snapshot) bool {
+				p := s.Active.Plan
+				if tt.ran == 0 {
+					return p != nil && p.Revision == 2
+				}
+				return p != nil && p.Gate != "" && p.Steps[0].State == "Succeeded"
+			})
 		})
 	}
 }
@@ -338,14 +385,4 @@ func TestLimits(t *testing.T) {
 	r.want(submit("2", "b"), doors.Pending, "AwaitingApproval")
 	r.want(submit("3", "c"), doors.Refused, "TooManyRevisions")
 	r.want(submit("4", "d"), doors.Refused, "RateLimited")
-}
-
-// Labels can be taken off by whoever may touch a Plan's metadata. A later revision stays in the way of the earlier one all the same.
-func TestALaterPlanCannotBeHidden(t *testing.T) {
-	r := newRig(t, options{})
-	r.approve(r.submit("c1", "a"))
-	later := r.submit("c2", "b")
-	r.spec(later, func() { later.Labels = nil })
-	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Pending, "AwaitingApproval")
-	r.ran(0)
 }

@@ -14,7 +14,7 @@ const (
 const (
 	// FieldGate of an Approval.
 	FieldGate = "spec.gate.name"
-	// FieldWorkItem of a Plan or a Gate.
+	// FieldWorkItem of a Plan, a Gate or a DeviceJob.
 	FieldWorkItem = "spec.workItem.name"
 	// FieldAgent of a WorkItem.
 	FieldAgent = "spec.agent"

@@ -92,6 +92,7 @@ type DeviceJobStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=nisse,shortName=dj
+// +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
 // +kubebuilder:printcolumn:name="Device",type=string,JSONPath=`.spec.device`
 // +kubebuilder:printcolumn:name="Capability",type=string,JSONPath=`.spec.capability`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`

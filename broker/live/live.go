@@ -59,10 +59,9 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 			}
 			return err
 		})
-		// By spec, which never changes, and not by label: without its label a later revision would be out of sight, and the earlier one
-		// in force again. A job out of sight is found by its name before its step is asked for a second time.
+		// By what the specs say, which nobody can change, and not by labels: a later revision that lost its label would no longer
+		// replace the one before.
 		of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item}}
-		labelled := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{v1alpha1.LabelWorkItem: item}}
 		g.Go(func() error {
 			var l v1alpha1.PlanList
 			err := r.API.List(ctx, &l, of...)
@@ -77,7 +76,7 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 		})
 		g.Go(func() error {
 			var l v1alpha1.DeviceJobList
-			err := r.API.List(ctx, &l, labelled...)
+			err := r.API.List(ctx, &l, of...)
 			w.Jobs = l.Items
 			return err
 		})

@@ -58,8 +58,13 @@ func (h *Hub) Wake(agent string) {
 	}
 }
 
-// Watch wakes streams by the informers of a cache.
+// Watch wakes streams by the informers of a cache, and gives the cache the index that the streams read it by.
 func (h *Hub) Watch(ctx context.Context, c ctrlcache.Informers) error {
+	for _, o := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Gate{}, &v1alpha1.DeviceJob{}} {
+		if err := c.IndexField(ctx, o, v1alpha1.FieldWorkItem, func(o client.Object) []string { return []string{itemOf(o)} }); err != nil {
+			return fmt.Errorf("index %T by %s: %w", o, v1alpha1.FieldWorkItem, err)
+		}
+	}
 	for _, o := range []client.Object{&v1alpha1.Agent{}, &v1alpha1.WorkItem{}, &v1alpha1.Plan{}, &v1alpha1.Gate{}, &v1alpha1.DeviceJob{}, &v1alpha1.Device{}} {
 		i, err := c.GetInformer(ctx, o)
 		if err != nil {
@@ -75,6 +80,19 @@ func (h *Hub) Watch(ctx context.Context, c ctrlcache.Informers) error {
 		}
 	}
 	return nil
+}
+
+// itemOf is the name of the work item that the object is part of.
+func itemOf(o client.Object) string {
+	switch o := o.(type) {
+	case *v1alpha1.Plan:
+		return o.Spec.WorkItem.Name
+	case *v1alpha1.Gate:
+		return o.Spec.WorkItem.Name
+	case *v1alpha1.DeviceJob:
+		return o.Spec.WorkItem.Name
+	}
+	return ""
 }
 
 // agentOf an object; empty for those that concern any agent.

@@ -190,7 +190,7 @@ func (s *Stream) read(ctx context.Context, agent string) (Objects, error) {
 	var plans v1alpha1.PlanList
 	var gates v1alpha1.GateList
 	var jobs v1alpha1.DeviceJobList
-	of := client.MatchingLabels{v1alpha1.LabelWorkItem: o.Agent.Status.ActiveWorkItem}
+	of := client.MatchingFields{v1alpha1.FieldWorkItem: o.Agent.Status.ActiveWorkItem}
 	for _, l := range []client.ObjectList{&plans, &gates, &jobs} {
 		if err := s.Objects.List(ctx, l, ns, of); err != nil {
 			return o, fmt.Errorf("list %T: %w", l, err)
