@@ -46,19 +46,51 @@ func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: agentsNamespace, Name: name}
 }
 
-// What an Agent waits for turns up; nobody has to touch the Agent.
+// hindered waits until an item says why nothing comes of it; with an empty reason, until nothing hinders it.
+func (h *house) hindered(w *v1alpha1.WorkItem, reason, message string) {
+	h.t.Helper()
+	apitest.Wait(h.t, patience, func(ctx context.Context) error {
+		var now v1alpha1.WorkItem
+		if err := h.admin.Get(ctx, client.ObjectKeyFromObject(w), &now); err != nil {
+			return err
+		}
+		want := metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+		if reason == "" {
+			want = metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonProgressing}
+		}
+		c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady)
+		if c == nil || c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
+			return fmt.Errorf("Ready of %s is %+v, want %+v", w.Name, c, want)
+		}
+		return nil
+	})
+}
+
+// What an Agent waits for turns up; nobody has to touch the Agent. What it was asked for says meanwhile why nothing comes of it.
 func TestAgentWakesByWhatItNames(t *testing.T) {
 	h := newHouse(t)
 	a := h.agent(func(a *v1alpha1.Agent) {
 		a.Spec.People = append(a.Spec.People, v1alpha1.AgentPerson{Name: "wanda", May: []v1alpha1.Right{v1alpha1.RightInstruct}})
 		a.Spec.Devices = append(a.Spec.Devices, "web7")
+		a.Spec.Models.Endpoint.Credentials = &v1alpha1.SecretKey{Name: "wanted", Key: "token"}
 	})
 	h.ready(a, v1alpha1.ConditionStalled, v1alpha1.ReasonPersonNotFound)
+	w := h.item(a)
+	h.hindered(w, v1alpha1.ReasonPersonNotFound, "Person wanda does not exist.")
 	h.create(&v1alpha1.Person{ObjectMeta: named("wanda"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: "@wanda:example.org"}}})
 	h.ready(a, v1alpha1.ConditionStalled, v1alpha1.ReasonDeviceNotFound)
+	h.hindered(w, v1alpha1.ReasonDeviceNotFound, "Device web7 does not exist.")
 	h.create(&v1alpha1.Device{ObjectMeta: named("web7"), Spec: v1alpha1.DeviceSpec{URL: "http://192.0.2.1:7070", ManifestDigest: digestOfNothing,
 		PublicKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}})
+	h.hindered(w, v1alpha1.ReasonSecretNotUsable, "Secret wanted does not exist.")
+	// A Secret is not watched, but looked at again by and by, or when the Agent changes.
+	h.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentsNamespace, Name: "wanted", Labels: map[string]string{v1alpha1.LabelAgentAccess: "true"}},
+		StringData: map[string]string{"token": "t"}})
+	if err := h.admin.Patch(t.Context(), a.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"prompt":"Be brief."}}`))); err != nil {
+		t.Fatal(err)
+	}
 	h.ready(a, v1alpha1.ConditionReady, v1alpha1.ReasonStarting)
+	h.hindered(w, "", "")
 
 	// The StatefulSet's controller and the kubelet do their part.
 	set := &appsv1.StatefulSet{ObjectMeta: named("agent-" + a.Name)}

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"maunium.net/go/mautrix"
 	"maunium.net/go/mautrix/event"
 	"maunium.net/go/mautrix/id"
@@ -493,4 +495,38 @@ func TestApprovalsAccountMissing(t *testing.T) {
 	r.must(os.WriteFile(file, good, 0o600))
 	conversation(func(c *v1alpha1.ConversationStatus) bool { return c.Message == "" })
 	r.hear(r.gates, "approve rev-1", asked, asked)
+}
+
+// An agent that names what is not there takes words up and says in their thread why nothing comes of them.
+func TestAgentCannotWork(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.stalled("Device web9 does not exist.")
+	asked := r.say(r.lucas, "nginx", "")
+	r.hear(r.ops, `^Noted\. ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.$`, asked, asked)
+	item := r.item(1)
+	r.work(item, v1alpha1.WorkItemWorking)
+	second := r.say(r.lucas, "and postfix", "")
+	r.hear(r.ops, `^Queued behind "nginx" \(\S+\); I begin when that is over\. ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.$`, second, second)
+	status := r.say(r.anna, "status", "")
+	r.hear(r.ops, `(?s)^ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.\n⏳ "nginx": Working`, status, "")
+
+	r.stalled("")
+	status = r.say(r.anna, "status", "")
+	r.hear(r.ops, `^⏳ "nginx": Working`, status, "")
+}
+
+// stalled plays the manager that finds what an agent lacks; with an empty message, that it lacks nothing.
+func (r *rig) stalled(message string) {
+	r.t.Helper()
+	a := &v1alpha1.Agent{}
+	r.must(r.admin.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: "ops"}, a))
+	conditions := []metav1.Condition{}
+	if message != "" {
+		conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeviceNotFound,
+			Message: message, ObservedGeneration: a.Generation, LastTransitionTime: metav1.Now()})
+	}
+	b, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	r.must(err)
+	r.must(r.admin.Status().Patch(r.t.Context(), a, client.RawPatch(types.MergePatchType, b)))
 }

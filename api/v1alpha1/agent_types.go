@@ -341,6 +341,16 @@ type Agent struct {
 	Status AgentStatus `json:"status,omitempty"`
 }
 
+// Stalled returns the condition that says why the agent cannot work until a person acts; nil when nothing of that kind is known.
+func (a *Agent) Stalled() *metav1.Condition {
+	for i := range a.Status.Conditions {
+		if c := &a.Status.Conditions[i]; c.Type == ConditionStalled && c.Status == metav1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}
+
 // AgentList is a list of Agent.
 // +kubebuilder:object:root=true
 type AgentList struct {

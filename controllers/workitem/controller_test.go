@@ -17,6 +17,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/admission"
+	"nisse.io/nisse/controllers/condition"
 	"nisse.io/nisse/controllers/controllertest"
 	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/internal/names"
@@ -637,4 +638,37 @@ func (s betweenStatus) Patch(ctx context.Context, o client.Object, p client.Patc
 		do()
 	}
 	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+// Whatever keeps an agent from working is on every item it was given, until it is mended; a closed item has nothing to wait for.
+func TestAgentCannotWork(t *testing.T) {
+	b := newBench(t, nil)
+	queued := controllertest.NewItem(b.Agent, "wi-2")
+	b.Create(queued)
+	closed := controllertest.NewItem(b.Agent, "wi-3")
+	b.Create(closed)
+	b.Update(closed, func() { closed.Spec.Close = true })
+	for _, reason := range []string{v1alpha1.ReasonPersonNotFound, v1alpha1.ReasonDeviceNotFound, v1alpha1.ReasonSecretNotUsable, v1alpha1.ReasonEndpointInvalid} {
+		b.Status(b.Agent, func() {
+			condition.Stalled(&b.Agent.Status.Conditions, b.Agent.Generation, reason, reason+" it is.")
+		})
+		for _, w := range []*v1alpha1.WorkItem{b.Item, queued} {
+			b.passOver(w)
+			c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.ConditionReady)
+			if c.Status != metav1.ConditionFalse || c.Reason != reason || c.Message != reason+" it is." {
+				t.Errorf("Ready of %s is %+v, want %s", w.Name, c, reason)
+			}
+		}
+		b.ready(metav1.ConditionFalse, reason, true)
+		b.state(v1alpha1.WorkItemWorking, "ops")
+		b.passOver(closed)
+		if !meta.IsStatusConditionTrue(closed.Status.Conditions, v1alpha1.ConditionReady) {
+			t.Errorf("%+v on a closed item", closed.Status.Conditions)
+		}
+	}
+	b.Status(b.Agent, func() {
+		condition.Ready(&b.Agent.Status.Conditions, b.Agent.Generation, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The pod is not ready yet.")
+	})
+	b.pass()
+	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
 }

@@ -76,7 +76,7 @@ func (s *scope) settle(err error) {
 		s.item.Status = *s.before.Status.DeepCopy()
 		condition.Retrying(&s.item.Status.Conditions, gen, "The API server could not be asked; trying again.")
 		return
-	case s.hinderedByPlan():
+	case s.hinderedByAgent(), s.hinderedByPlan():
 	default:
 		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, v1alpha1.ReasonProgressing, "")
 	}
@@ -85,6 +85,20 @@ func (s *scope) settle(err error) {
 	if s.latest != nil {
 		st.Plan = &v1alpha1.PlanRef{Name: s.latest.Name, Revision: s.latest.Spec.Revision}
 	}
+}
+
+// hinderedByAgent repeats on the item why its agent cannot work until a person acts, and tells whether that is so. It comes before
+// what hinders the plan: whatever the plan lacks, this agent will not mend it.
+func (s *scope) hinderedByAgent() bool {
+	if s.agent == nil || s.item.Status.State == v1alpha1.WorkItemClosed {
+		return false
+	}
+	why := s.agent.Stalled()
+	if why == nil {
+		return false
+	}
+	condition.Stalled(&s.item.Status.Conditions, s.item.Generation, why.Reason, why.Message)
+	return true
 }
 
 // hinderedByPlan repeats on the item why its latest plan was not shown to anybody, and tells whether that is so.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -109,7 +108,7 @@ func hindrance(agent *v1alpha1.Agent) string {
 	if agent.Spec.Suspend {
 		return agent.Name + " is suspended; nothing is begun until that ends."
 	}
-	if c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
+	if c := agent.Stalled(); c != nil {
 		return agent.Name + " is not in order, and may not get on with this until that is mended: " + sanitize.Line(c.Message, 300)
 	}
 	return ""
