@@ -68,7 +68,8 @@ func (a *applied) set(key string, s state) {
 }
 
 // apply brings the agent's objects to what its spec asks, in an order in which each finds what it needs.
-func (r *Reconciler) apply(ctx context.Context, a *v1alpha1.Agent) error {
+func (r *Reconciler) apply(ctx context.Context, s *scope) error {
+	a := s.agent
 	e, err := endpoint(a)
 	if err != nil {
 		return err
@@ -86,14 +87,15 @@ func (r *Reconciler) apply(ctx context.Context, a *v1alpha1.Agent) error {
 		{"PersistentVolumeClaim", children.PersistentVolumeClaim(a), &corev1.PersistentVolumeClaim{}, children.Volume(a.Name)},
 		{"StatefulSet", children.StatefulSet(a, r.Settings, config), &appsv1.StatefulSet{}, name},
 	} {
-		if err := r.applyOne(ctx, a, c); err != nil {
+		if err := r.applyOne(ctx, s, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) applyOne(ctx context.Context, a *v1alpha1.Agent, c child) error {
+func (r *Reconciler) applyOne(ctx context.Context, s *scope, c child) error {
+	a := s.agent
 	b, err := json.Marshal(c.desired)
 	if err != nil {
 		return fmt.Errorf("%s of agent %s: %w", c.kind, a.Name, err)
@@ -125,7 +127,7 @@ func (r *Reconciler) applyOne(ctx context.Context, a *v1alpha1.Agent, c child) e
 		return fmt.Errorf("%s %s: %w", c.kind, c.name, err)
 	}
 	if !found || version(c.object) != after.version {
-		telemetry.Changed(ctx, r.Log, "child.applied", telemetry.Event{Agent: a.Name, TaskID: a.Status.ActiveWorkItem, Cause: fmt.Sprintf("generation %d", a.Generation)},
+		telemetry.Changed(ctx, r.Log, "child.applied", telemetry.Event{Agent: a.Name, TaskID: s.task, Cause: fmt.Sprintf("generation %d", a.Generation)},
 			slog.String("kind", c.kind), slog.String("name", c.name))
 	}
 	after.desired = desired

@@ -42,6 +42,8 @@ type scope struct {
 	// set and pod as the cache shows them; nil when they are not there. Set by observe.
 	set *appsv1.StatefulSet
 	pod *corev1.Pod
+	// task is the ID by which logs tell the active item's story; empty when idle. Set by choose.
+	task string
 	// updatePending: a newer template waits for a safe point. Set by the phases.
 	updatePending bool
 }
@@ -66,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile
 		return pass.Result(errors.Join(err, client.IgnoreNotFound(werr)))
 	}
 	if changed && a.Status.ActiveWorkItem != s.agent.Status.ActiveWorkItem {
-		telemetry.Changed(ctx, r.Log, "agent.activated", telemetry.Event{Agent: a.Name, TaskID: s.agent.Status.ActiveWorkItem, Cause: a.Status.ActiveWorkItem})
+		telemetry.Changed(ctx, r.Log, "agent.activated", telemetry.Event{Agent: a.Name, TaskID: s.task, Cause: a.Status.ActiveWorkItem})
 	}
 	return pass.Result(err)
 }
@@ -84,7 +86,7 @@ func (r *Reconciler) phases(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
-	if err := r.apply(ctx, s.agent); err != nil {
+	if err := r.apply(ctx, s); err != nil {
 		return err
 	}
 	var err error
@@ -99,6 +101,11 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) error {
 		return fmt.Errorf("list the work items of agent %s: %w", s.agent.Name, err)
 	}
 	s.agent.Status.ActiveWorkItem = Choose(s.agent.Status.ActiveWorkItem, items.Items)
+	for i := range items.Items {
+		if w := &items.Items[i]; w.Name == s.agent.Status.ActiveWorkItem {
+			s.task = w.Correlation()
+		}
+	}
 	return nil
 }
 

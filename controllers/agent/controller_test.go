@@ -501,3 +501,23 @@ func (b *blind) Get(ctx context.Context, k client.ObjectKey, o client.Object, op
 	}
 	return b.recorded.Get(ctx, k, o, opts...)
 }
+
+// Logs tell an item's story under its correlation ID, which need not be its name.
+func TestLogsBearTheCorrelationID(t *testing.T) {
+	b := newBench(t, nil)
+	b.Status(b.Item, func() { b.Item.Status.State = v1alpha1.WorkItemClosed })
+	next := controllertest.NewItem(b.Agent, "wi-2")
+	next.Spec.CorrelationID = "req-7"
+	b.Create(next)
+	b.pass()
+	for _, event := range []string{"agent.activated", "child.applied"} {
+		for line := range strings.Lines(b.LogTo.String()) {
+			if strings.Contains(line, `"event":"`+event+`"`) && !strings.Contains(line, `"task_id":"req-7"`) {
+				t.Errorf("log %s", line)
+			}
+		}
+		if !strings.Contains(b.LogTo.String(), `"event":"`+event+`"`) {
+			t.Errorf("%s is not in the log:\n%s", event, b.LogTo)
+		}
+	}
+}

@@ -73,7 +73,7 @@ func (r *Reconciler) replace(ctx context.Context, s *scope) (pending bool, err e
 		}
 		return false, fmt.Errorf("replace pod %s: %w", s.pod.Name, err)
 	}
-	telemetry.Changed(ctx, r.Log, "pod.replaced", telemetry.Event{Agent: s.agent.Name, TaskID: s.agent.Status.ActiveWorkItem, Cause: s.set.Status.UpdateRevision},
+	telemetry.Changed(ctx, r.Log, "pod.replaced", telemetry.Event{Agent: s.agent.Name, TaskID: s.task, Cause: s.set.Status.UpdateRevision},
 		slog.String("pod", s.pod.Name), slog.String("pod_uid", string(s.pod.UID)))
 	r.Events.Eventf(s.agent, s.pod, corev1.EventTypeNormal, "Updated", "Replace", "Pod %s is replaced by its newer template.", s.pod.Name)
 	return false, nil

@@ -25,8 +25,14 @@ func (r *Reconciler) refuse(ctx context.Context, g *v1alpha1.Gate, refusal polic
 	if _, err := pass.WriteStatus(ctx, r.Client, refusal.Approval, after); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	// A late refusal has read the gate alone. For a log line the cache is good enough, and without the item its name.
+	task := g.Spec.WorkItem.Name
+	var item v1alpha1.WorkItem
+	if r.Client.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: task}, &item) == nil {
+		task = item.Correlation()
+	}
 	refusals.WithLabelValues(refusal.Reason).Inc()
-	telemetry.Changed(ctx, r.Log, "approval.refused", telemetry.Event{Agent: g.Spec.Agent, TaskID: g.Spec.WorkItem.Name, Cause: after.Name},
+	telemetry.Changed(ctx, r.Log, "approval.refused", telemetry.Event{Agent: g.Spec.Agent, TaskID: task, Cause: after.Name},
 		slog.String("gate", g.Name), slog.String("reason", refusal.Reason), slog.String("approver", after.Spec.Approver))
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/intake"
+	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/matrix"
 	"nisse.io/nisse/gateway/store"
 )
@@ -62,7 +63,7 @@ type key struct {
 func (k *Keeper) Run(ctx context.Context) error {
 	account, err := matrix.New(matrix.Options{
 		Homeserver: k.Homeserver, UserID: id.UserID(k.Approvals), Sender: store.ByApprovals, Approvals: id.UserID(k.Approvals),
-		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing,
+		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing, Task: k.task,
 		Report: func(s matrix.State) {
 			k.Log.InfoContext(ctx, "approvals.conversation", "connected", s.Connected, "reason", s.Reason, "message", s.Message)
 			k.mu.Lock()
@@ -104,10 +105,10 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	if shared := k.shared(agent, agents.Items); shared != "" {
 		k.end(agent.Name)
-		return ctrl.Result{}, k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
+		return k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
 	}
 	if state, ok := k.begin(ctx, agent); ok {
-		return ctrl.Result{}, k.report(ctx, agent, k.withApprovals(state))
+		return k.report(ctx, agent, k.withApprovals(state))
 	}
 	return ctrl.Result{}, nil
 }
@@ -190,7 +191,7 @@ func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix
 	r := &running{key: want, done: make(chan struct{})}
 	account, err := matrix.New(matrix.Options{
 		Homeserver: k.Homeserver, UserID: id.UserID(want.user), Sender: store.ByAgent(agent.Name), Agent: agent.Name, Wanted: want.room,
-		Approvals: id.UserID(k.Approvals), Store: k.Store, Credentials: k.Credentials, Log: k.Log.With("agent", agent.Name), Timing: k.Timing,
+		Approvals: id.UserID(k.Approvals), Store: k.Store, Credentials: k.Credentials, Log: k.Log.With("agent", agent.Name), Timing: k.Timing, Task: k.task,
 		Desk: intake.Desk{Objects: k.Objects, Namespace: k.Namespace, Agent: agent.Name, Account: want.user, Approvals: k.Approvals, Log: k.Log},
 		Report: func(s matrix.State) {
 			r.set(s)
@@ -211,6 +212,11 @@ func (k *Keeper) begin(ctx context.Context, agent *v1alpha1.Agent) (state matrix
 	})
 	k.Log.InfoContext(ctx, "conversation.begun", "agent", agent.Name, "account", want.user, "room", want.room)
 	return r.get(), true
+}
+
+// task is the ID by which logs tell an item's story.
+func (k *Keeper) task(ctx context.Context, workItem string) string {
+	return items.Task(ctx, k.Objects, k.Namespace, workItem)
 }
 
 // end the session of an Agent, if there is one, and wait for it.

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -18,10 +19,13 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
+// soon is when a report that lost a race is made again.
+const soon = 100 * time.Millisecond
+
 // report a state in the Agent's status, if it says anything new.
-func (k *Keeper) report(ctx context.Context, agent *v1alpha1.Agent, s matrix.State) error {
+func (k *Keeper) report(ctx context.Context, agent *v1alpha1.Agent, s matrix.State) (ctrl.Result, error) {
 	if s.Reason == "" {
-		return nil // not known yet
+		return ctrl.Result{}, nil // not known yet
 	}
 	next := v1alpha1.ConversationStatus{
 		Connected: s.Connected, Reason: s.Reason, Message: sanitize.Cap(s.Message, 1000), RoomID: s.RoomID, ObservedGeneration: agent.Generation,
@@ -33,27 +37,31 @@ func (k *Keeper) report(ctx context.Context, agent *v1alpha1.Agent, s matrix.Sta
 			next.Since = had.Since
 		}
 		if same(*had, next) {
-			return nil
+			return ctrl.Result{}, nil
 		}
 	}
-	// Whole, nulls included: what is not said any more must go.
-	b, err := json.Marshal(map[string]any{"status": map[string]any{"conversation": map[string]any{
+	// Whole, nulls included: what is not said any more must go. With the version it was compared to: an Agent of the same name that
+	// was made meanwhile is not told of its namesake's room, nor does a gateway that is about to leave overwrite the next one's word.
+	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": agent.ResourceVersion}, "status": map[string]any{"conversation": map[string]any{
 		"connected": next.Connected, "reason": next.Reason, "message": orNull(next.Message), "roomID": orNull(next.RoomID),
 		"since": next.Since, "observedGeneration": next.ObservedGeneration,
 	}}})
 	if err != nil {
-		return fmt.Errorf("make the patch: %w", err)
+		return ctrl.Result{}, fmt.Errorf("make the patch: %w", err)
 	}
 	o := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: agent.Namespace, Name: agent.Name}}
 	if err := k.Objects.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, b)); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
+		switch {
+		case apierrors.IsNotFound(err):
+			return ctrl.Result{}, nil
+		case apierrors.IsConflict(err):
+			return ctrl.Result{RequeueAfter: soon}, nil // somebody else wrote first; the cache will show it in a moment
 		}
-		return fmt.Errorf("report the conversation of %s: %w", agent.Name, err)
+		return ctrl.Result{}, fmt.Errorf("report the conversation of %s: %w", agent.Name, err)
 	}
 	telemetry.Changed(ctx, k.Log, "conversation.changed", telemetry.Event{Agent: agent.Name, Cause: next.Reason},
 		slog.Bool("connected", next.Connected), slog.String("message", next.Message))
-	return nil
+	return ctrl.Result{}, nil
 }
 
 func same(a, b v1alpha1.ConversationStatus) bool {

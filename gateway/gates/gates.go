@@ -37,7 +37,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var w v1alpha1.WorkItem
 	switch err := r.Objects.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.WorkItem.Name}, &w); {
 	case apierrors.IsNotFound(err): // not in the cache yet, or gone and its gate will follow
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+		return ctrl.Result{RequeueAfter: again(time.Since(g.CreationTimestamp.Time))}, nil
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("read the item of gate %s: %w", g.Name, err)
 	}
@@ -70,6 +70,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		telemetry.Changed(ctx, r.Log, changed, telemetry.Event{Agent: g.Spec.Agent, TaskID: w.Correlation(), Cause: g.Name})
 	}
 	return ctrl.Result{}, err
+}
+
+// again is when a gate without an item is looked at again: the older it is, the later. A cache that lags catches up within seconds;
+// an item that is gone for good takes its gate along, and if that does not happen, nobody is helped by looking every second.
+func again(age time.Duration) time.Duration {
+	return min(max(age/2, time.Second), 5*time.Minute)
 }
 
 func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []string) error {
@@ -149,7 +155,7 @@ func (r *Refusals) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	})
 	if err == nil && told {
 		metrics.Refusals.WithLabelValues(a.Status.Reason).Inc()
-		telemetry.Changed(ctx, r.Log, "refusal.told", telemetry.Event{Agent: m.Agent, TaskID: m.Route.WorkItem, Cause: a.Name},
+		telemetry.Changed(ctx, r.Log, "refusal.told", telemetry.Event{Agent: m.Agent, TaskID: items.Task(ctx, r.Objects, a.Namespace, m.Route.WorkItem), Cause: a.Name},
 			slog.String("reason", a.Status.Reason))
 	}
 	return ctrl.Result{}, err

@@ -78,3 +78,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return err
 	})
 }
+
+// Task is the ID by which logs tell an item's story. It reads the cache; an item that is not there goes by its name.
+func Task(ctx context.Context, objects client.Reader, namespace, name string) string {
+	var w v1alpha1.WorkItem
+	if name == "" || objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &w) != nil {
+		return name
+	}
+	return w.Correlation()
+}

@@ -71,7 +71,9 @@ type Options struct {
 	Desk Desk
 	// Report hears of every change of the account's state.
 	Report func(State)
-	Log    *slog.Logger
+	// Task finds the ID by which logs tell a work item's story; without it the item's name is that.
+	Task func(ctx context.Context, workItem string) string
+	Log  *slog.Logger
 	// Timing may be left empty.
 	Timing Timing
 }

@@ -95,7 +95,7 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 				if err := a.Store.Failed(ctx, o.ID, explain(err)); err != nil {
 					return true, err
 				}
-				telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: o.WorkItem, Cause: o.ID})
+				telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
 			default:
 				return true, err
 			}
@@ -104,6 +104,14 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 			return left, nil
 		}
 	}
+}
+
+// task of an outbound, for logs.
+func (a *Account) task(ctx context.Context, o store.Outbound) string {
+	if a.Task == nil {
+		return o.WorkItem
+	}
+	return a.Task(ctx, o.WorkItem)
 }
 
 // refused tells whether the homeserver will never take this message.
@@ -149,7 +157,7 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 	if err := a.Store.Sent(ctx, o.ID, o.Room, res.EventID.String()); err != nil {
 		return err
 	}
-	telemetry.Changed(ctx, a.log, "message.sent", telemetry.Event{Agent: o.Agent, TaskID: o.WorkItem, Cause: o.ID})
+	telemetry.Changed(ctx, a.log, "message.sent", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -133,7 +134,12 @@ func (w *Worker) others(ctx context.Context, agent, without string) ([]v1alpha1.
 // words reach the item's agent; if a question was open, they answer it.
 func (w *Worker) words(ctx context.Context, m store.Inbound) error {
 	if m.Route.Question != "" {
-		err := w.patch(ctx, m.Route.WorkItem, true, map[string]any{"status": map[string]any{"conversation": map[string]any{"answeredQuestion": m.Route.Question}}})
+		err := w.change(ctx, m.Route.WorkItem, w.Objects.Status().Patch, func(item *v1alpha1.WorkItem) (map[string]any, error) {
+			if !item.Asking() || item.Status.Runtime.Question.ID != m.Route.Question {
+				return nil, nil // answered already, or another question came: these words are no answer to that
+			}
+			return map[string]any{"status": map[string]any{"conversation": map[string]any{"answeredQuestion": m.Route.Question}}}, nil
+		})
 		if err != nil && !apierrors.IsNotFound(err) { // an item that is gone asks nothing
 			return fmt.Errorf("answer the question of %s: %w", m.Route.WorkItem, err)
 		}
@@ -176,36 +182,51 @@ func (w *Worker) decide(ctx context.Context, m store.Inbound) error {
 
 // stop asks that nothing more runs for the item.
 func (w *Worker) stop(ctx context.Context, m store.Inbound) error {
-	var item v1alpha1.WorkItem
-	err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: m.Route.WorkItem}, &item)
+	id := "stop-" + canonical.Hex([]byte("nisse.io/stop/v1\x00" + m.Room + "\x00" + m.EventID))[:32]
+	err := w.change(ctx, m.Route.WorkItem, w.patch, func(item *v1alpha1.WorkItem) (map[string]any, error) {
+		if item.Over() {
+			return nil, &refusal{reason: "Over", text: sanitize.Quote(item.Spec.Title) + " is over; nothing runs for it any more."}
+		}
+		if item.Stopped() && item.Spec.Stop.ID != id {
+			return nil, &refusal{reason: "Stopped", text: "It is stopped already: answer `continue`, `replan` or `abandon`."}
+		}
+		return map[string]any{"spec": map[string]any{"stop": map[string]any{"id": id, "by": m.Route.Person}}}, nil
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return &refusal{reason: "NotFound", text: "It is over; nothing runs for it any more."}
 	case err != nil:
-		return fmt.Errorf("read work item %s: %w", m.Route.WorkItem, err)
-	case item.Over():
-		return &refusal{reason: "Over", text: sanitize.Quote(item.Spec.Title) + " is over; nothing runs for it any more."}
-	}
-	id := "stop-" + canonical.Hex([]byte("nisse.io/stop/v1\x00" + m.Room + "\x00" + m.EventID))[:32]
-	if item.Stopped() && item.Spec.Stop.ID != id {
-		return &refusal{reason: "Stopped", text: "It is stopped already: answer `continue`, `replan` or `abandon`."}
-	}
-	if err := w.patch(ctx, item.Name, false, map[string]any{"spec": map[string]any{"stop": map[string]any{"id": id, "by": m.Route.Person}}}); err != nil {
-		return fmt.Errorf("stop %s: %w", item.Name, err)
+		return fmt.Errorf("stop %s: %w", m.Route.WorkItem, err)
 	}
 	return w.finish(ctx, m, "", func(*store.Tx) error { return nil })
 }
 
-func (w *Worker) patch(ctx context.Context, item string, status bool, change any) error {
-	b, err := json.Marshal(change)
-	if err != nil {
-		return fmt.Errorf("make the patch: %w", err)
-	}
-	o := &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: item}}
-	if status {
-		return w.Objects.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, b))
-	}
-	return w.Objects.Patch(ctx, o, client.RawPatch(types.MergePatchType, b))
+func (w *Worker) patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+	return w.Objects.Patch(ctx, o, p)
+}
+
+// change an item by what it is now. The patch holds the version that the decision was made from: if somebody wrote meanwhile, it is
+// made anew. A nil patch changes nothing.
+func (w *Worker) change(ctx context.Context, name string,
+	patch func(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error,
+	decide func(*v1alpha1.WorkItem) (map[string]any, error),
+) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		item := &v1alpha1.WorkItem{}
+		if err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: name}, item); err != nil {
+			return fmt.Errorf("read work item %s: %w", name, err)
+		}
+		change, err := decide(item)
+		if err != nil || change == nil {
+			return err
+		}
+		change["metadata"] = map[string]any{"resourceVersion": item.ResourceVersion}
+		b, err := json.Marshal(change)
+		if err != nil {
+			return fmt.Errorf("make the patch: %w", err)
+		}
+		return patch(ctx, item, client.RawPatch(types.MergePatchType, b))
+	})
 }
 
 func compare(x, y string) int {

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/gateway/store"
@@ -137,7 +138,7 @@ func (w *Worker) finish(ctx context.Context, m store.Inbound, reason string, res
 	if err != nil {
 		return fmt.Errorf("finish %s: %w", m.EventID, err)
 	}
-	telemetry.Changed(ctx, w.Log, "message.handled", telemetry.Event{Agent: m.Agent, TaskID: m.Route.WorkItem, Cause: m.EventID},
+	telemetry.Changed(ctx, w.Log, "message.handled", telemetry.Event{Agent: m.Agent, TaskID: items.Task(ctx, w.Objects, w.Namespace, m.Route.WorkItem), Cause: m.EventID},
 		slog.String("kind", string(m.Route.Kind)), slog.String("person", m.Route.Person))
 	return nil
 }
