@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
 )
@@ -179,7 +178,7 @@ func TestDecidedWhileAway(t *testing.T) {
 	if len(g.Status.Decisions) != 1 || g.Status.Decisions[0].Approval != said.Name {
 		t.Errorf("decisions %+v", g.Status.Decisions)
 	}
-	h.refused(late, policy.ReasonSecondVote)
+	h.refused(late, v1alpha1.ReasonSecondVote)
 	h.state(w, v1alpha1.WorkItemWorking)
 	h.planState(p, v1alpha1.PlanApproved)
 }
@@ -269,7 +268,7 @@ func TestDeletedItem(t *testing.T) {
 	h.state(next, v1alpha1.WorkItemWorking)
 	// No garbage collector runs here; in a cluster the gate would be gone. Until then it asks about nothing.
 	g = h.gate(g.Name, v1alpha1.GateSuperseded)
-	h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), policy.ReasonGateDecided)
+	h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonGateDecided)
 	if err := h.admin.Get(t.Context(), client.ObjectKeyFromObject(w), w); !apierrors.IsNotFound(err) {
 		t.Errorf("a finalizer holds the item: %v", err)
 	}

@@ -149,7 +149,7 @@ func TestRejectReviseApprove(t *testing.T) {
 
 	p2 := h.plan(a, w, 2, `{"content":"41%\n","path":"/srv/nisse/daily.txt"}`)
 	h.gate(p2.Name, "")
-	late := h.refused(h.says(g1, v1alpha1.DecisionApprove, "", ""), policy.ReasonGateDecided)
+	late := h.refused(h.says(g1, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonGateDecided)
 	if !strings.Contains(late.Status.Message, "rev-1 was rejected by lucas") {
 		t.Errorf("message %q", late.Status.Message)
 	}
@@ -160,7 +160,7 @@ func TestRejectReviseApprove(t *testing.T) {
 	// rev-1's digest at rev-2's gate: a decision about other steps.
 	mixed := g2.DeepCopy()
 	mixed.Spec.Digest = g1.Spec.Digest
-	h.refused(h.says(mixed, v1alpha1.DecisionApprove, "", ""), policy.ReasonDigestMismatch)
+	h.refused(h.says(mixed, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonDigestMismatch)
 	h.says(g2, v1alpha1.DecisionApprove, "", "")
 	checkStatement(t, h.key, h.gate(p2.Name, v1alpha1.GateApproved), p2)
 	h.gate(p1.Name, v1alpha1.GateRejected)
@@ -178,7 +178,7 @@ func TestLaterRevisionSupersedes(t *testing.T) {
 		t.Errorf("message %q", g1.Status.Message)
 	}
 	h.gate(p2.Name, "")
-	h.refused(h.says(g1, v1alpha1.DecisionApprove, "", ""), policy.ReasonGateDecided)
+	h.refused(h.says(g1, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonGateDecided)
 	h.state(w, v1alpha1.WorkItemAwaitingApproval)
 	if now := h.state(w, v1alpha1.WorkItemAwaitingApproval); now.Status.Plan.Revision != 2 {
 		t.Errorf("plan %+v", now.Status.Plan)
@@ -229,7 +229,7 @@ func TestStopAndContinue(t *testing.T) {
 	if g.Spec.Kind != v1alpha1.GateHalt || !strings.Contains(g.Spec.Message, "Stopped by") {
 		t.Errorf("gate %+v", g.Spec)
 	}
-	h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), policy.ReasonAnswerMissing)
+	h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonAnswerMissing)
 	h.says(g, v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, "")
 	w = h.state(w, v1alpha1.WorkItemWorking)
 	if w.Status.AnsweredStop != "s1" || w.Status.ClosedRevision != 0 || w.Stopped() {
@@ -378,7 +378,7 @@ func TestExpiry(t *testing.T) {
 	}
 	h.planState(p, v1alpha1.PlanExpired)
 	h.state(w, v1alpha1.WorkItemWorking)
-	late := h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), policy.ReasonGateDecided)
+	late := h.refused(h.says(g, v1alpha1.DecisionApprove, "", ""), v1alpha1.ReasonGateDecided)
 	if !strings.Contains(late.Status.Message, "Nobody answered until") {
 		t.Errorf("message %q", late.Status.Message)
 	}

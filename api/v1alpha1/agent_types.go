@@ -41,6 +41,10 @@ const (
 	ReasonEndpointInvalid = "EndpointInvalid"
 	// ReasonForeignObject: an object that the agent needs exists and belongs to somebody else. Stalled.
 	ReasonForeignObject = "ForeignObject"
+	// ReasonChildRefused: the API server refuses an object that the Agent asks for, such as a smaller volume. Stalled.
+	ReasonChildRefused = "ChildRefused"
+	// ReasonWorkInProgress: a newer pod waits, because the old one is not replaced in the middle of a turn. Of UpdatePending.
+	ReasonWorkInProgress = "WorkInProgress"
 	// ReasonConnected: the agent's account is logged in and in its room.
 	ReasonConnected = "Connected"
 	// ReasonRoomNotFound: the room does not exist or the account cannot join it.
@@ -49,6 +53,8 @@ const (
 	ReasonLoginFailed = "LoginFailed"
 	// ReasonHomeserverUnreachable: the homeserver does not answer.
 	ReasonHomeserverUnreachable = "HomeserverUnreachable"
+	// ReasonRoomEncrypted: the room is encrypted, which this version cannot read and so will not write into.
+	ReasonRoomEncrypted = "RoomEncrypted"
 	// ReasonRoomShared: two Agents name one room or one account; neither is connected.
 	ReasonRoomShared = "RoomShared"
 	// ReasonConversationUnknown: the gateway has not reported yet.
@@ -171,7 +177,8 @@ type Tools struct {
 	Allow []string `json:"allow"`
 }
 
-// Limits hold a runaway agent. They are enforced by the broker, outside the pod.
+// Limits hold a runaway agent. toolCallsPerMinute and planRevisions are the broker's and approvalSeconds is the manager's, all outside
+// the pod. toolCallsPerTurn is a courtesy inside it: it ends a model's circling early, and nothing relies on it.
 type Limits struct {
 	// toolCallsPerMinute of all tools together; 60 when absent.
 	// +optional
@@ -183,7 +190,7 @@ type Limits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	PlanRevisions *int32 `json:"planRevisions,omitempty"`
-	// toolCallsPerTurn the runtime allows before it ends a turn and says so; 12 when absent.
+	// toolCallsPerTurn the runtime allows before it ends a turn and says so; 12 when absent. A courtesy in the pod; nothing relies on it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=200
@@ -281,7 +288,8 @@ type AgentSpec struct {
 type ConversationStatus struct {
 	// connected tells whether the account is logged in and in its room.
 	Connected bool `json:"connected"`
-	// reason in one word (Connected, RoomNotFound, LoginFailed, HomeserverUnreachable, RoomShared).
+	// reason in one word (Connected, RoomNotFound, LoginFailed, HomeserverUnreachable,
+	// RoomEncrypted, RoomShared).
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 	// message for a person.

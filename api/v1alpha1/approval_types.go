@@ -42,12 +42,38 @@ const (
 type Evidence string
 
 const (
-	// EvidenceReaction: a reaction on the gate's message.
+	// EvidenceReaction: a reaction on the gate's message. The gateway of this version takes no reactions; one would do at tier Low alone.
 	EvidenceReaction Evidence = "Reaction"
 	// EvidenceTyped: a typed decision that names exactly one open gate.
 	EvidenceTyped Evidence = "Typed"
-	// EvidenceTypedCode: a typed decision with the gate's code.
+	// EvidenceTypedCode: a typed decision with the gate's code. No tier of this version asks for more than Typed, which it exceeds.
 	EvidenceTypedCode Evidence = "TypedCode"
+)
+
+// Reasons of an Approval's status: why it does not count.
+const (
+	// ReasonOtherGate: it names another gate's UID; a namesake made later is not what was shown.
+	ReasonOtherGate = "OtherGate"
+	// ReasonGateDecided: the gate has an outcome already.
+	ReasonGateDecided = "GateDecided"
+	// ReasonTooLate: it was made at or after expiresAt.
+	ReasonTooLate = "TooLate"
+	// ReasonDigestMismatch: it decides other steps than the gate's.
+	ReasonDigestMismatch = "DigestMismatch"
+	// ReasonChannelMismatch: the approver's name and the channel do not belong together.
+	ReasonChannelMismatch = "ChannelMismatch"
+	// ReasonNotAPerson: the approver is not exactly one Person.
+	ReasonNotAPerson = "NotAPerson"
+	// ReasonMayNotApprove: that Person may not decide this gate.
+	ReasonMayNotApprove = "MayNotApprove"
+	// ReasonEvidenceTooWeak: the channel proves too little for the gate's tier.
+	ReasonEvidenceTooWeak = "EvidenceTooWeak"
+	// ReasonAnswerMissing: a Halt gate wants continue, replan or abandon.
+	ReasonAnswerMissing = "AnswerMissing"
+	// ReasonAnswerUnexpected: a Plan gate takes no answer.
+	ReasonAnswerUnexpected = "AnswerUnexpected"
+	// ReasonSecondVote: the Person has decided this gate before.
+	ReasonSecondVote = "SecondVote"
 )
 
 // Channel a decision came through, with its evidence.
@@ -55,7 +81,7 @@ const (
 type Channel struct {
 	// kind of channel.
 	Kind ChannelKind `json:"kind"`
-	// evidence that the words name this gate.
+	// evidence that the words name this gate. The gateway of this version makes Typed and TypedCode.
 	// +optional
 	Evidence Evidence `json:"evidence,omitempty"`
 	// matrix event that carried the decision.
@@ -104,7 +130,7 @@ type ApprovalSpec struct {
 
 // ApprovalStatus is written by the manager, and only when the approval does not count.
 type ApprovalStatus struct {
-	// reason in one word why it does not count.
+	// reason in one word why it does not count, such as TooLate.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
@@ -119,7 +145,7 @@ type ApprovalStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=.spec.gate.name
-// +kubebuilder:resource:categories=nisse
+// +kubebuilder:resource:categories=nisse,shortName=apr
 // +kubebuilder:printcolumn:name="Gate",type=string,JSONPath=`.spec.gate.name`
 // +kubebuilder:printcolumn:name="Decision",type=string,JSONPath=`.spec.decision`
 // +kubebuilder:printcolumn:name="Approver",type=string,JSONPath=`.spec.approver`

@@ -34,6 +34,9 @@ const (
 	ConditionOnline = "Online"
 )
 
+// ReasonRetrying, of any kind's Ready: no pass over the object has ended well yet, for a cause that may pass.
+const ReasonRetrying = "Retrying"
+
 // ObjectRef names one object by name and UID, so that a namesake made later is not mistaken for it.
 type ObjectRef struct {
 	// name of the object, in the same namespace.

@@ -100,7 +100,7 @@ type PlanStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
-// +kubebuilder:resource:categories=nisse
+// +kubebuilder:resource:categories=nisse,shortName=pl
 // +kubebuilder:printcolumn:name="WorkItem",type=string,JSONPath=`.spec.workItem.name`
 // +kubebuilder:printcolumn:name="Rev",type=integer,JSONPath=`.spec.revision`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`

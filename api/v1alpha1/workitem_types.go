@@ -32,7 +32,7 @@ const (
 	ResultClosed Result = "Closed"
 )
 
-// Reasons of a WorkItem's Ready condition.
+// Reasons of a WorkItem's Ready condition. While its agent is stalled it has the agent's.
 const (
 	// ReasonProgressing: nothing hinders the item; its state says where it stands.
 	ReasonProgressing = "Progressing"
@@ -44,6 +44,14 @@ const (
 	ReasonAdmissionMissing = "AdmissionMissing"
 	// ReasonPlanNotReady: the plan has no steps or cannot be read; it was not shown to anybody.
 	ReasonPlanNotReady = "PlanNotReady"
+	// ReasonForeignGate: the name of the gate is taken by a gate of something else. Stalled.
+	ReasonForeignGate = "ForeignGate"
+	// ReasonWorkflowUnknown: the agent's workflow is not known to this version, which is older than the object. Stalled.
+	ReasonWorkflowUnknown = "WorkflowUnknown"
+	// ReasonStopReused: a stop has the ID of one that was answered before. Stalled; nothing runs until it has another.
+	ReasonStopReused = "StopReused"
+	// ReasonAnswerUnknown: a halt was answered with something that this version, older than the answer, does not know. Stalled.
+	ReasonAnswerUnknown = "AnswerUnknown"
 )
 
 // SourceKind tells where a work item came from.
@@ -119,7 +127,7 @@ type WorkItemSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	CorrelationID string `json:"correlationID,omitempty"`
-	// externalRecord links a ticket. It may be added once, later.
+	// externalRecord links a ticket. It may be added once, later. It is for people and their tools: nothing in this version reads it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024

@@ -23,9 +23,6 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
-// ReasonChildRefused: the API server refuses an object that the Agent asks for, such as a smaller volume. Stalled.
-const ReasonChildRefused = "ChildRefused"
-
 // fieldOwner of everything the manager applies.
 const fieldOwner = client.FieldOwner("nisse-manager")
 
@@ -118,7 +115,7 @@ func (r *Reconciler) applyOne(ctx context.Context, s *scope, c child) error {
 	}
 	if err := r.Client.Apply(ctx, c.desired, opts...); err != nil {
 		if apierrors.IsInvalid(err) {
-			return pass.Stalled(ReasonChildRefused, "%s %s: %v", c.kind, c.name, err)
+			return pass.Stalled(v1alpha1.ReasonChildRefused, "%s %s: %v", c.kind, c.name, err)
 		}
 		return fmt.Errorf("apply %s %s: %w", c.kind, c.name, err)
 	}

@@ -363,7 +363,7 @@ func TestRefusedChildStalls(t *testing.T) {
 		b.Agent.Spec.Runtime = &v1alpha1.Runtime{Storage: &v1alpha1.Storage{Size: &small}}
 	})
 	b.pass()
-	b.condition(v1alpha1.ConditionStalled, metav1.ConditionTrue, ReasonChildRefused)
+	b.condition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonChildRefused)
 }
 
 func TestSuspend(t *testing.T) {
@@ -420,7 +420,7 @@ func TestUpdateAtASafePoint(t *testing.T) {
 	})
 
 	b.pass()
-	b.condition(v1alpha1.ConditionUpdatePending, metav1.ConditionTrue, ReasonWorkInProgress)
+	b.condition(v1alpha1.ConditionUpdatePending, metav1.ConditionTrue, v1alpha1.ReasonWorkInProgress)
 	b.condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
 	b.Read(pod)
 

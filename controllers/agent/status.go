@@ -27,16 +27,13 @@ func (s *scope) settle(err error) {
 		s.ready()
 	}
 	if s.updatePending {
-		condition.Set(&st.Conditions, gen, v1alpha1.ConditionUpdatePending, metav1.ConditionTrue, ReasonWorkInProgress,
+		condition.Set(&st.Conditions, gen, v1alpha1.ConditionUpdatePending, metav1.ConditionTrue, v1alpha1.ReasonWorkInProgress,
 			fmt.Sprintf("A newer pod waits until %s is done or waits for a person.", st.ActiveWorkItem))
 	} else {
 		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionUpdatePending)
 	}
 	st.ObservedGeneration = gen
 }
-
-// ReasonWorkInProgress: the pod is not replaced in the middle of a turn.
-const ReasonWorkInProgress = "WorkInProgress"
 
 // ready derives Ready from the workload.
 func (s *scope) ready() {

@@ -12,9 +12,6 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 )
 
-// ReasonRetrying stands while a pass has never ended well, for a cause that may pass.
-const ReasonRetrying = "Retrying"
-
 // Set a condition. Its transition time moves only when its status changes.
 func Set(all *[]metav1.Condition, generation int64, conditionType string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(all, metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message, ObservedGeneration: generation})
@@ -36,7 +33,7 @@ func Stalled(all *[]metav1.Condition, generation int64, reason, message string) 
 // the last pass that ended, and a flicker of the API server is no news.
 func Retrying(all *[]metav1.Condition, generation int64, message string) {
 	if meta.FindStatusCondition(*all, v1alpha1.ConditionReady) == nil {
-		Set(all, generation, v1alpha1.ConditionReady, metav1.ConditionUnknown, ReasonRetrying, message)
+		Set(all, generation, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonRetrying, message)
 	}
 }
 

@@ -267,8 +267,8 @@ func TestRefusalsAreTold(t *testing.T) {
 	helper := b.Approval(g, "maria", v1alpha1.DecisionApprove, nil)
 	b.must(g)
 	b.outcome(g, "")
-	b.refused(stranger, policy.ReasonNotAPerson)
-	b.refused(helper, policy.ReasonMayNotApprove)
+	b.refused(stranger, v1alpha1.ReasonNotAPerson)
+	b.refused(helper, v1alpha1.ReasonMayNotApprove)
 	if !strings.Contains(helper.Status.Message, "Only lucas can decide this.") {
 		t.Errorf("message %q", helper.Status.Message)
 	}
@@ -289,8 +289,8 @@ func TestRefusalsAreTold(t *testing.T) {
 	namesake := b.Approval(g, "lucas", v1alpha1.DecisionApprove, func(s *v1alpha1.ApprovalSpec) { s.Gate.UID = "of another time" })
 	b.must(g)
 	b.refused(winner, "")
-	b.refused(late, policy.ReasonGateDecided)
-	b.refused(namesake, policy.ReasonOtherGate)
+	b.refused(late, v1alpha1.ReasonGateDecided)
+	b.refused(namesake, v1alpha1.ReasonOtherGate)
 	if !strings.Contains(late.Status.Message, "rev-1 was approved by lucas at ") {
 		t.Errorf("message %q", late.Status.Message)
 	}
@@ -307,7 +307,7 @@ func TestLongNamesAreCut(t *testing.T) {
 	g := b.Gate(b.Plan(1, controllertest.Report), b.now)
 	a := b.Approval(g, "maria", v1alpha1.DecisionReject, func(s *v1alpha1.ApprovalSpec) { s.Text = strings.Repeat("\u202e", 1300) })
 	b.must(g)
-	b.refused(a, policy.ReasonMayNotApprove)
+	b.refused(a, v1alpha1.ReasonMayNotApprove)
 }
 
 func TestLongFeedbackIsCutInTheMessageAlone(t *testing.T) {
@@ -372,7 +372,7 @@ func TestNothingIsDecidedBlindly(t *testing.T) {
 			b.r.Live = b.Admin
 			b.must(g)
 			b.outcome(g, v1alpha1.GateApproved)
-			b.refused(bad, policy.ReasonNotAPerson)
+			b.refused(bad, v1alpha1.ReasonNotAPerson)
 		})
 	}
 }

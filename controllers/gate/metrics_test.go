@@ -12,7 +12,6 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/controllertest"
-	"nisse.io/nisse/controllers/gate/policy"
 )
 
 // inNamespace reads one namespace, as the manager's cache does.
@@ -47,7 +46,7 @@ nisse_manager_gates_oldest_seconds{kind="Plan"} 90
 nisse_manager_gates_open{kind="Halt"} 0
 nisse_manager_gates_open{kind="Plan"} 1
 `)
-	approved, refused := decisions.WithLabelValues("Plan", "Approved", "Kubernetes"), refusals.WithLabelValues(policy.ReasonNotAPerson)
+	approved, refused := decisions.WithLabelValues("Plan", "Approved", "Kubernetes"), refusals.WithLabelValues(v1alpha1.ReasonNotAPerson)
 	wasApproved, wasRefused := testutil.ToFloat64(approved), testutil.ToFloat64(refused)
 	b.Approval(g, "mallory", v1alpha1.DecisionApprove, nil)
 	b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)

@@ -95,7 +95,7 @@ func (r *Reconciler) phases(ctx context.Context, s *scope) error {
 	switch {
 	case err == nil:
 		if !opening.Same(&g, gateSubject(s.plan), s.plan.Spec.WorkItem) {
-			return pass.Stalled(opening.ReasonForeignGate, "Gate %s is about something else; delete it.", g.Name)
+			return pass.Stalled(v1alpha1.ReasonForeignGate, "Gate %s is about something else; delete it.", g.Name)
 		}
 		s.follow(&g)
 		return nil

@@ -320,7 +320,7 @@ func TestForeignGateIsNotFollowed(t *testing.T) {
 				b.r.Client = hiding{b.Admin}
 			}
 			b.pass(p)
-			b.state(p, v1alpha1.PlanNotReady, opening.ReasonForeignGate)
+			b.state(p, v1alpha1.PlanNotReady, v1alpha1.ReasonForeignGate)
 		})
 	}
 }

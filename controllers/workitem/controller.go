@@ -182,7 +182,7 @@ func (s *scope) advance() error {
 	}
 	state, effects, err := workflow.Advance(w, s.item.Status.State, s.facts())
 	if err != nil {
-		return pass.Stalled(ReasonWorkflowUnknown, "%v.", err)
+		return pass.Stalled(v1alpha1.ReasonWorkflowUnknown, "%v.", err)
 	}
 	s.item.Status.State, s.effects = state, effects
 	return nil

@@ -393,7 +393,7 @@ func TestStopUnderAnOldID(t *testing.T) {
 	if b.Item.Status.AnsweredStop != "s2" || !b.Item.Stopped() {
 		t.Errorf("answered stop is %q", b.Item.Status.AnsweredStop)
 	}
-	b.ready(metav1.ConditionFalse, ReasonStopReused, true)
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonStopReused, true)
 	ask("s3")
 	b.pass()
 	b.state(v1alpha1.WorkItemWorking, "ops")

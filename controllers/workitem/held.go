@@ -35,7 +35,7 @@ func (r *Reconciler) takeAnswer(ctx context.Context, s *scope) error {
 		return nil
 	}
 	if s.answeredBefore(&s.gates[i]) {
-		return pass.Stalled(ReasonStopReused, "Stop %q was asked for and answered before; nothing runs. Stop again with another ID, or close the item.", held.Stop)
+		return pass.Stalled(v1alpha1.ReasonStopReused, "Stop %q was asked for and answered before; nothing runs. Stop again with another ID, or close the item.", held.Stop)
 	}
 	decision := s.gates[i].Status.Decisions[len(s.gates[i].Status.Decisions)-1]
 	switch decision.Answer {
@@ -49,7 +49,7 @@ func (r *Reconciler) takeAnswer(ctx context.Context, s *scope) error {
 		s.item.Status.ClosedRevision = max(s.item.Status.ClosedRevision, revision)
 	case v1alpha1.AnswerContinue:
 	default:
-		return pass.Stalled(ReasonAnswerUnknown, "Gate %s was answered with %q, which this version does not know.", name, decision.Answer)
+		return pass.Stalled(v1alpha1.ReasonAnswerUnknown, "Gate %s was answered with %q, which this version does not know.", name, decision.Answer)
 	}
 	// As the gate names them: a stop or a halt that came after the question is not answered by it.
 	if held.Stop != "" {

@@ -21,16 +21,6 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
-// Reasons of a WorkItem's Ready condition beside those in the API. The unknown ones mean that an older manager meets newer objects.
-const (
-	// ReasonWorkflowUnknown: the agent's workflow is not known to this version. Stalled.
-	ReasonWorkflowUnknown = "WorkflowUnknown"
-	// ReasonStopReused: a stop has the ID of one that was answered before. Stalled; nothing runs until it has another.
-	ReasonStopReused = "StopReused"
-	// ReasonAnswerUnknown: a halt was answered with something that this version does not know. Stalled.
-	ReasonAnswerUnknown = "AnswerUnknown"
-)
-
 // maxWaitingFor is the limit of status.waitingFor.
 const maxWaitingFor = 512
 

@@ -16,6 +16,7 @@ import (
 	"maunium.net/go/mautrix"
 	"maunium.net/go/mautrix/id"
 
+	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/gateway/store"
 )
@@ -31,12 +32,11 @@ type State struct {
 
 // Reasons of a State. They are those of the API.
 const (
-	Connected             = "Connected"
-	RoomNotFound          = "RoomNotFound"
-	LoginFailed           = "LoginFailed"
-	HomeserverUnreachable = "HomeserverUnreachable"
-	// RoomEncrypted: the room is encrypted, which this version cannot read and so will not write into.
-	RoomEncrypted = "RoomEncrypted"
+	Connected             = v1alpha1.ReasonConnected
+	RoomNotFound          = v1alpha1.ReasonRoomNotFound
+	LoginFailed           = v1alpha1.ReasonLoginFailed
+	HomeserverUnreachable = v1alpha1.ReasonHomeserverUnreachable
+	RoomEncrypted         = v1alpha1.ReasonRoomEncrypted
 )
 
 // Message of somebody in the agent's room.

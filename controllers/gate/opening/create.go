@@ -12,9 +12,6 @@ import (
 	"nisse.io/nisse/internal/crashpoint"
 )
 
-// ReasonForeignGate: the gate's name is taken by a gate of something else. Stalled.
-const ReasonForeignGate = "ForeignGate"
-
 // Create makes the gate, or returns the one that was made before: by this manager before it crashed, by the last leader, or by a
 // pass whose write the cache does not show yet. Its name comes from its subject, so there is never a second one. Only a gate about
 // the very same subject counts; another is a namesake, and nothing is asked in its name.
@@ -33,7 +30,7 @@ func Create(ctx context.Context, c client.Writer, live client.Reader, g *v1alpha
 		return nil, false, fmt.Errorf("read gate %s: %w", g.Name, err)
 	}
 	if !Same(made, g.Spec.Subject, g.Spec.WorkItem) {
-		return nil, false, pass.Stalled(ReasonForeignGate, "Gate %s is about something else; delete it.", g.Name)
+		return nil, false, pass.Stalled(v1alpha1.ReasonForeignGate, "Gate %s is about something else; delete it.", g.Name)
 	}
 	return made, false, nil
 }

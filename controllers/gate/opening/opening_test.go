@@ -174,7 +174,7 @@ func TestCreateRefusesANamesake(t *testing.T) {
 	other.ObjectMeta = metav1.ObjectMeta{Namespace: g.Namespace, Name: g.Name}
 	other.Spec.Subject.UID = "a plan made later"
 	var stall *pass.Stall
-	if _, _, err := opening.Create(t.Context(), b.Admin, b.Admin, other); !errors.As(err, &stall) || stall.Reason != opening.ReasonForeignGate {
+	if _, _, err := opening.Create(t.Context(), b.Admin, b.Admin, other); !errors.As(err, &stall) || stall.Reason != v1alpha1.ReasonForeignGate {
 		t.Errorf("got %v, want a stall", err)
 	}
 }

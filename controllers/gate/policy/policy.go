@@ -13,32 +13,6 @@ import (
 	"nisse.io/nisse/internal/sanitize"
 )
 
-// Reasons why an Approval does not count.
-const (
-	// ReasonOtherGate: it names another gate's UID; a namesake made later is not what was shown.
-	ReasonOtherGate = "OtherGate"
-	// ReasonGateDecided: the gate has an outcome already.
-	ReasonGateDecided = "GateDecided"
-	// ReasonTooLate: it was made at or after expiresAt.
-	ReasonTooLate = "TooLate"
-	// ReasonDigestMismatch: it decides other steps than the gate's.
-	ReasonDigestMismatch = "DigestMismatch"
-	// ReasonChannelMismatch: the approver's name and the channel do not belong together.
-	ReasonChannelMismatch = "ChannelMismatch"
-	// ReasonNotAPerson: the approver is not exactly one Person.
-	ReasonNotAPerson = "NotAPerson"
-	// ReasonMayNotApprove: that Person may not decide this gate.
-	ReasonMayNotApprove = "MayNotApprove"
-	// ReasonEvidenceTooWeak: the channel proves too little for the gate's tier.
-	ReasonEvidenceTooWeak = "EvidenceTooWeak"
-	// ReasonAnswerMissing: a Halt gate wants continue, replan or abandon.
-	ReasonAnswerMissing = "AnswerMissing"
-	// ReasonAnswerUnexpected: a Plan gate takes no answer.
-	ReasonAnswerUnexpected = "AnswerUnexpected"
-	// ReasonSecondVote: the Person has decided this gate before.
-	ReasonSecondVote = "SecondVote"
-)
-
 // Input of a check: one Approval and everything it is judged by.
 type Input struct {
 	Gate     *v1alpha1.Gate
@@ -70,24 +44,24 @@ func Judge(in Input) (person, reason, message string) {
 // SameGate wants the very gate that was shown.
 func SameGate(in Input) (string, string, bool) {
 	g := in.Approval.Spec.Gate
-	return ReasonOtherGate, fmt.Sprintf("This decision is about another gate %s (UID %s); the one that exists now was made later.", in.Gate.Name, sanitize.Line(g.UID, 64)),
+	return v1alpha1.ReasonOtherGate, fmt.Sprintf("This decision is about another gate %s (UID %s); the one that exists now was made later.", in.Gate.Name, sanitize.Line(g.UID, 64)),
 		g.Name != in.Gate.Name || g.UID == "" || g.UID != string(in.Gate.UID)
 }
 
 // GateOpen wants a gate that still asks.
 func GateOpen(in Input) (string, string, bool) {
-	return ReasonGateDecided, decidedAlready(in.Gate), !in.Gate.Open()
+	return v1alpha1.ReasonGateDecided, decidedAlready(in.Gate), !in.Gate.Open()
 }
 
 // InTime wants an Approval made before the gate lapsed, by the API server's clock for both.
 func InTime(in Input) (string, string, bool) {
-	return ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in.Gate.Spec.ExpiresAt.Time)),
+	return v1alpha1.ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in.Gate.Spec.ExpiresAt.Time)),
 		in.Approval.CreationTimestamp.IsZero() || !in.Approval.CreationTimestamp.Time.Before(in.Gate.Spec.ExpiresAt.Time)
 }
 
 // SameDigest wants a decision about these very steps.
 func SameDigest(in Input) (string, string, bool) {
-	return ReasonDigestMismatch, fmt.Sprintf("This decision is about other steps than those of %s; read the gate again and decide anew.", subject(in.Gate)),
+	return v1alpha1.ReasonDigestMismatch, fmt.Sprintf("This decision is about other steps than those of %s; read the gate again and decide anew.", subject(in.Gate)),
 		in.Gate.Spec.Digest == "" || in.Approval.Spec.Digest != in.Gate.Spec.Digest
 }
 
@@ -102,7 +76,7 @@ func ChannelFits(in Input) (string, string, bool) {
 	case v1alpha1.ChannelKubernetes:
 		fits = !chat
 	}
-	return ReasonChannelMismatch, fmt.Sprintf("%s is not a name that channel %s authenticates.", quoted(a.Approver), quoted(string(a.Channel.Kind))), !fits
+	return v1alpha1.ReasonChannelMismatch, fmt.Sprintf("%s is not a name that channel %s authenticates.", quoted(a.Approver), quoted(string(a.Channel.Kind))), !fits
 }
 
 // IsAPerson wants exactly one Person behind the approver's name.
@@ -112,7 +86,7 @@ func IsAPerson(in Input) (string, string, bool) {
 	if len(found) > 1 {
 		message = fmt.Sprintf("%s is claimed by %s, so it is nobody until only one of them does.", quoted(in.Approval.Spec.Approver), strings.Join(found, " and "))
 	}
-	return ReasonNotAPerson, message, len(found) != 1
+	return v1alpha1.ReasonNotAPerson, message, len(found) != 1
 }
 
 // MayApprove wants that Person among the gate's approvers, and still with the right. An empty list lets nobody.
@@ -122,7 +96,7 @@ func MayApprove(in Input) (string, string, bool) {
 		message = "This gate names no approvers, so nobody can decide it."
 	}
 	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
-	return ReasonMayNotApprove, message, len(found) != 1 || !slices.Contains(in.Gate.Spec.Approvers, found[0]) || !hasRight(in.Agent, found[0])
+	return v1alpha1.ReasonMayNotApprove, message, len(found) != 1 || !slices.Contains(in.Gate.Spec.Approvers, found[0]) || !hasRight(in.Agent, found[0])
 }
 
 // EvidenceSuffices wants evidence as good as the tier. A rejection at High needs no more than at Standard: refusing is safe.
@@ -136,21 +110,21 @@ func EvidenceSuffices(in Input) (string, string, bool) {
 	case v1alpha1.TierLow:
 		return "", "", false
 	case v1alpha1.TierStandard:
-		return ReasonEvidenceTooWeak, "A reaction is not enough here: type `approve` or `reject` with what the gate names.", !typed
+		return v1alpha1.ReasonEvidenceTooWeak, "A reaction is not enough here: type `approve` or `reject` with what the gate names.", !typed
 	case v1alpha1.TierHigh:
 		if in.Approval.Spec.Decision == v1alpha1.DecisionReject {
-			return ReasonEvidenceTooWeak, "A reaction is not enough here: type `reject` with what the gate names.", !typed
+			return v1alpha1.ReasonEvidenceTooWeak, "A reaction is not enough here: type `reject` with what the gate names.", !typed
 		}
-		return ReasonEvidenceTooWeak, "This gate is of tier High: it wants its code from an encrypted room and a verified device, or the person's own signature; neither is to be had yet.", true
+		return v1alpha1.ReasonEvidenceTooWeak, "This gate is of tier High: it wants its code from an encrypted room and a verified device, or the person's own signature; neither is to be had yet.", true
 	}
-	return ReasonEvidenceTooWeak, fmt.Sprintf("Tier %s is not known to this version; nothing is enough for it.", quoted(string(tier))), true
+	return v1alpha1.ReasonEvidenceTooWeak, fmt.Sprintf("Tier %s is not known to this version; nothing is enough for it.", quoted(string(tier))), true
 }
 
 // AnswerFits wants an answer on Halt gates, in agreement with the decision, and none on others.
 func AnswerFits(in Input) (string, string, bool) {
 	a := in.Approval.Spec
 	if in.Gate.Spec.Kind != v1alpha1.GateHalt {
-		return ReasonAnswerUnexpected, "Continue, replan and abandon answer a stop or a halt; this gate wants approve or reject.", a.Answer != ""
+		return v1alpha1.ReasonAnswerUnexpected, "Continue, replan and abandon answer a stop or a halt; this gate wants approve or reject.", a.Answer != ""
 	}
 	fits := false
 	switch a.Answer {
@@ -159,14 +133,14 @@ func AnswerFits(in Input) (string, string, bool) {
 	case v1alpha1.AnswerAbandon:
 		fits = a.Decision == v1alpha1.DecisionReject
 	}
-	return ReasonAnswerMissing, "The work has stopped: answer continue, replan or abandon.", !fits
+	return v1alpha1.ReasonAnswerMissing, "The work has stopped: answer continue, replan or abandon.", !fits
 }
 
 // FirstVote wants one decision a Person.
 func FirstVote(in Input) (string, string, bool) {
 	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
 	second := len(found) != 1 || slices.ContainsFunc(in.Counted, func(d v1alpha1.GateDecision) bool { return d.Person == found[0] })
-	return ReasonSecondVote, "You have decided this gate before; the first decision counts.", second
+	return v1alpha1.ReasonSecondVote, "You have decided this gate before; the first decision counts.", second
 }
 
 func hasRight(a *v1alpha1.Agent, person string) bool {

@@ -71,77 +71,77 @@ func TestJudge(t *testing.T) {
 		{"typed with the code", func(in *Input) { chat(in.Approval, "@maria:example.org", v1alpha1.EvidenceTypedCode) }, "", "maria", ""},
 		{"a rejection", func(in *Input) { in.Approval.Spec.Decision = v1alpha1.DecisionReject }, "", "lucas", ""},
 
-		{"a namesake of the gate", func(in *Input) { in.Approval.Spec.Gate.UID = "gate-0" }, ReasonOtherGate, "", "another gate"},
-		{"another gate's name", func(in *Input) { in.Approval.Spec.Gate.Name = "wi-1-rev-2" }, ReasonOtherGate, "", ""},
-		{"no UID", func(in *Input) { in.Approval.Spec.Gate.UID = "" }, ReasonOtherGate, "", ""},
+		{"a namesake of the gate", func(in *Input) { in.Approval.Spec.Gate.UID = "gate-0" }, v1alpha1.ReasonOtherGate, "", "another gate"},
+		{"another gate's name", func(in *Input) { in.Approval.Spec.Gate.Name = "wi-1-rev-2" }, v1alpha1.ReasonOtherGate, "", ""},
+		{"no UID", func(in *Input) { in.Approval.Spec.Gate.UID = "" }, v1alpha1.ReasonOtherGate, "", ""},
 
 		{"after the approval", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, DecidedAt: &decided, Decisions: []v1alpha1.GateDecision{{Person: "maria"}}}
-		}, ReasonGateDecided, "", "rev-1 was approved by maria at 2026-11-30T14:10:00Z. This decision changes nothing."},
+		}, v1alpha1.ReasonGateDecided, "", "rev-1 was approved by maria at 2026-11-30T14:10:00Z. This decision changes nothing."},
 		{"after the rejection", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, DecidedAt: &decided, Decisions: []v1alpha1.GateDecision{{Person: "maria"}}}
-		}, ReasonGateDecided, "", "rev-1 was rejected by maria"},
+		}, v1alpha1.ReasonGateDecided, "", "rev-1 was rejected by maria"},
 		{"after a later revision", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateSuperseded, DecidedAt: &decided, Message: "rev-1 was replaced by rev-2; nothing was run."}
-		}, ReasonGateDecided, "", "rev-1 was replaced by rev-2; nothing was run. This decision changes nothing."},
+		}, v1alpha1.ReasonGateDecided, "", "rev-1 was replaced by rev-2; nothing was run. This decision changes nothing."},
 		{"after the expiry", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateExpired}
-		}, ReasonGateDecided, "", "rev-1 had lapsed"},
+		}, v1alpha1.ReasonGateDecided, "", "rev-1 had lapsed"},
 
-		{"at the very end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry) }, ReasonTooLate, "", "lapsed at 2026-11-30T14:20:00Z; nothing was run"},
+		{"at the very end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry) }, v1alpha1.ReasonTooLate, "", "lapsed at 2026-11-30T14:20:00Z; nothing was run"},
 		{"a second before the end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry.Add(-time.Second)) }, "", "lucas", ""},
-		{"without a time", func(in *Input) { in.Approval.CreationTimestamp = metav1.Time{} }, ReasonTooLate, "", ""},
+		{"without a time", func(in *Input) { in.Approval.CreationTimestamp = metav1.Time{} }, v1alpha1.ReasonTooLate, "", ""},
 
-		{"other steps", func(in *Input) { in.Approval.Spec.Digest = "sha256:" + strings.Repeat("e", 64) }, ReasonDigestMismatch, "", "other steps"},
-		{"no digest at all on both sides", func(in *Input) { in.Approval.Spec.Digest, in.Gate.Spec.Digest = "", "" }, ReasonDigestMismatch, "", ""},
+		{"other steps", func(in *Input) { in.Approval.Spec.Digest = "sha256:" + strings.Repeat("e", 64) }, v1alpha1.ReasonDigestMismatch, "", "other steps"},
+		{"no digest at all on both sides", func(in *Input) { in.Approval.Spec.Digest, in.Gate.Spec.Digest = "", "" }, v1alpha1.ReasonDigestMismatch, "", ""},
 
-		{"a chat name by kubectl", func(in *Input) { in.Approval.Spec.Approver = "matrix:@lucas:example.org" }, ReasonChannelMismatch, "", ""},
+		{"a chat name by kubectl", func(in *Input) { in.Approval.Spec.Approver = "matrix:@lucas:example.org" }, v1alpha1.ReasonChannelMismatch, "", ""},
 		{"a username by chat", func(in *Input) {
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTyped)
 			in.Approval.Spec.Approver = "lucas"
-		}, ReasonChannelMismatch, "", ""},
+		}, v1alpha1.ReasonChannelMismatch, "", ""},
 		{"an event of somebody else", func(in *Input) {
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTyped)
 			in.Approval.Spec.Channel.Matrix.Sender = "@otto:example.org"
-		}, ReasonChannelMismatch, "", ""},
+		}, v1alpha1.ReasonChannelMismatch, "", ""},
 		{"chat without an event", func(in *Input) {
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTyped)
 			in.Approval.Spec.Channel.Matrix = nil
-		}, ReasonChannelMismatch, "", ""},
-		{"an unknown channel", func(in *Input) { in.Approval.Spec.Channel.Kind = "Pigeon" }, ReasonChannelMismatch, "", ""},
+		}, v1alpha1.ReasonChannelMismatch, "", ""},
+		{"an unknown channel", func(in *Input) { in.Approval.Spec.Channel.Kind = "Pigeon" }, v1alpha1.ReasonChannelMismatch, "", ""},
 
-		{"a stranger", func(in *Input) { in.Approval.Spec.Approver = "mallory" }, ReasonNotAPerson, "", `"mallory" is not an identity of any Person.`},
-		{"a service account", func(in *Input) { in.Approval.Spec.Approver = "system:serviceaccount:nisse:agent-ops" }, ReasonNotAPerson, "", ""},
-		{"the same localpart on another server", func(in *Input) { chat(in.Approval, "@lucas:evil.example", v1alpha1.EvidenceTyped) }, ReasonNotAPerson, "", ""},
-		{"two Persons of one name", func(in *Input) { in.People = append(in.People, person("lucas2", "@l:example.org", "lucas")) }, ReasonNotAPerson, "", "claimed by lucas and lucas2"},
-		{"no people at all", func(in *Input) { in.People = nil }, ReasonNotAPerson, "", ""},
+		{"a stranger", func(in *Input) { in.Approval.Spec.Approver = "mallory" }, v1alpha1.ReasonNotAPerson, "", `"mallory" is not an identity of any Person.`},
+		{"a service account", func(in *Input) { in.Approval.Spec.Approver = "system:serviceaccount:nisse:agent-ops" }, v1alpha1.ReasonNotAPerson, "", ""},
+		{"the same localpart on another server", func(in *Input) { chat(in.Approval, "@lucas:evil.example", v1alpha1.EvidenceTyped) }, v1alpha1.ReasonNotAPerson, "", ""},
+		{"two Persons of one name", func(in *Input) { in.People = append(in.People, person("lucas2", "@l:example.org", "lucas")) }, v1alpha1.ReasonNotAPerson, "", "claimed by lucas and lucas2"},
+		{"no people at all", func(in *Input) { in.People = nil }, v1alpha1.ReasonNotAPerson, "", ""},
 
-		{"not among the gate's approvers", func(in *Input) { in.Approval.Spec.Approver = "nora" }, ReasonMayNotApprove, "", "Only lucas, maria can decide this."},
-		{"may instruct alone", func(in *Input) { in.Approval.Spec.Approver = "otto" }, ReasonMayNotApprove, "", ""},
+		{"not among the gate's approvers", func(in *Input) { in.Approval.Spec.Approver = "nora" }, v1alpha1.ReasonMayNotApprove, "", "Only lucas, maria can decide this."},
+		{"may instruct alone", func(in *Input) { in.Approval.Spec.Approver = "otto" }, v1alpha1.ReasonMayNotApprove, "", ""},
 		{"named by the gate without the right", func(in *Input) {
 			in.Gate.Spec.Approvers = []string{"otto"}
 			in.Approval.Spec.Approver = "otto"
-		}, ReasonMayNotApprove, "", ""},
-		{"the right was taken away since", func(in *Input) { in.Agent.Spec.People = in.Agent.Spec.People[1:] }, ReasonMayNotApprove, "", ""},
-		{"no approvers", func(in *Input) { in.Gate.Spec.Approvers = nil }, ReasonMayNotApprove, "", "nobody can decide"},
-		{"no agent", func(in *Input) { in.Agent = nil }, ReasonMayNotApprove, "", ""},
+		}, v1alpha1.ReasonMayNotApprove, "", ""},
+		{"the right was taken away since", func(in *Input) { in.Agent.Spec.People = in.Agent.Spec.People[1:] }, v1alpha1.ReasonMayNotApprove, "", ""},
+		{"no approvers", func(in *Input) { in.Gate.Spec.Approvers = nil }, v1alpha1.ReasonMayNotApprove, "", "nobody can decide"},
+		{"no agent", func(in *Input) { in.Agent = nil }, v1alpha1.ReasonMayNotApprove, "", ""},
 
-		{"a reaction at Standard", func(in *Input) { chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction) }, ReasonEvidenceTooWeak, "", "reaction is not enough"},
+		{"a reaction at Standard", func(in *Input) { chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction) }, v1alpha1.ReasonEvidenceTooWeak, "", "reaction is not enough"},
 		{"a rejecting reaction at Standard", func(in *Input) {
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction)
 			in.Approval.Spec.Decision = v1alpha1.DecisionReject
-		}, ReasonEvidenceTooWeak, "", ""},
+		}, v1alpha1.ReasonEvidenceTooWeak, "", ""},
 		{"a reaction at Low", func(in *Input) {
 			in.Gate.Spec.Tier = v1alpha1.TierLow
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction)
 		}, "", "lucas", ""},
 		{"a username at Low", func(in *Input) { in.Gate.Spec.Tier = v1alpha1.TierLow }, "", "lucas", ""},
-		{"chat without evidence", func(in *Input) { chat(in.Approval, "@lucas:example.org", "") }, ReasonEvidenceTooWeak, "", ""},
+		{"chat without evidence", func(in *Input) { chat(in.Approval, "@lucas:example.org", "") }, v1alpha1.ReasonEvidenceTooWeak, "", ""},
 		{"a code from a plain room at High", func(in *Input) {
 			in.Gate.Spec.Tier = v1alpha1.TierHigh
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTypedCode)
-		}, ReasonEvidenceTooWeak, "", "tier High"},
-		{"an unsigned Approval at High", func(in *Input) { in.Gate.Spec.Tier = v1alpha1.TierHigh }, ReasonEvidenceTooWeak, "", ""},
+		}, v1alpha1.ReasonEvidenceTooWeak, "", "tier High"},
+		{"an unsigned Approval at High", func(in *Input) { in.Gate.Spec.Tier = v1alpha1.TierHigh }, v1alpha1.ReasonEvidenceTooWeak, "", ""},
 		{"a rejection at High", func(in *Input) {
 			in.Gate.Spec.Tier, in.Approval.Spec.Decision = v1alpha1.TierHigh, v1alpha1.DecisionReject
 		}, "", "lucas", ""},
@@ -149,34 +149,34 @@ func TestJudge(t *testing.T) {
 			in.Gate.Spec.Tier = v1alpha1.TierHigh
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction)
 			in.Approval.Spec.Decision = v1alpha1.DecisionReject
-		}, ReasonEvidenceTooWeak, "", ""},
-		{"an unknown tier", func(in *Input) { in.Gate.Spec.Tier = "Divine" }, ReasonEvidenceTooWeak, "", ""},
-		{"no tier", func(in *Input) { in.Gate.Spec.Tier = "" }, ReasonEvidenceTooWeak, "", ""},
+		}, v1alpha1.ReasonEvidenceTooWeak, "", ""},
+		{"an unknown tier", func(in *Input) { in.Gate.Spec.Tier = "Divine" }, v1alpha1.ReasonEvidenceTooWeak, "", ""},
+		{"no tier", func(in *Input) { in.Gate.Spec.Tier = "" }, v1alpha1.ReasonEvidenceTooWeak, "", ""},
 
-		{"an answer to a plan", func(in *Input) { in.Approval.Spec.Answer = v1alpha1.AnswerContinue }, ReasonAnswerUnexpected, "", "wants approve or reject"},
+		{"an answer to a plan", func(in *Input) { in.Approval.Spec.Answer = v1alpha1.AnswerContinue }, v1alpha1.ReasonAnswerUnexpected, "", "wants approve or reject"},
 		{"continue", func(in *Input) { halt(in); in.Approval.Spec.Answer = v1alpha1.AnswerContinue }, "", "lucas", ""},
 		{"replan", func(in *Input) { halt(in); in.Approval.Spec.Answer = v1alpha1.AnswerReplan }, "", "lucas", ""},
 		{"abandon", func(in *Input) {
 			halt(in)
 			in.Approval.Spec.Answer, in.Approval.Spec.Decision = v1alpha1.AnswerAbandon, v1alpha1.DecisionReject
 		}, "", "lucas", ""},
-		{"no answer to a halt", halt, ReasonAnswerMissing, "", "continue, replan or abandon"},
-		{"abandon that approves", func(in *Input) { halt(in); in.Approval.Spec.Answer = v1alpha1.AnswerAbandon }, ReasonAnswerMissing, "", ""},
+		{"no answer to a halt", halt, v1alpha1.ReasonAnswerMissing, "", "continue, replan or abandon"},
+		{"abandon that approves", func(in *Input) { halt(in); in.Approval.Spec.Answer = v1alpha1.AnswerAbandon }, v1alpha1.ReasonAnswerMissing, "", ""},
 		{"continue that rejects", func(in *Input) {
 			halt(in)
 			in.Approval.Spec.Answer, in.Approval.Spec.Decision = v1alpha1.AnswerContinue, v1alpha1.DecisionReject
-		}, ReasonAnswerMissing, "", ""},
+		}, v1alpha1.ReasonAnswerMissing, "", ""},
 
-		{"a second vote", func(in *Input) { in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "lucas"}} }, ReasonSecondVote, "", ""},
+		{"a second vote", func(in *Input) { in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "lucas"}} }, v1alpha1.ReasonSecondVote, "", ""},
 		{"a second vote by another way", func(in *Input) {
 			in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "lucas", Channel: v1alpha1.ChannelKubernetes}}
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTyped)
-		}, ReasonSecondVote, "", ""},
+		}, v1alpha1.ReasonSecondVote, "", ""},
 		{"another's vote before", func(in *Input) { in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "maria"}} }, "", "lucas", ""},
 
 		{"the first violation is told", func(in *Input) {
 			in.Approval.Spec.Gate.UID, in.Approval.Spec.Digest, in.People = "x", "y", nil
-		}, ReasonOtherGate, "", ""},
+		}, v1alpha1.ReasonOtherGate, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := valid()
@@ -215,7 +215,7 @@ func TestMessagesShowHostileNamesHarmlessly(t *testing.T) {
 	in := valid()
 	in.Approval.Spec.Approver = "lucas\u202e\nroot" + strings.Repeat("x", 500)
 	_, reason, message := Judge(in)
-	if reason != ReasonNotAPerson {
+	if reason != v1alpha1.ReasonNotAPerson {
 		t.Fatalf("reason %q", reason)
 	}
 	if strings.ContainsAny(message, "\u202e\n") || len(message) > 400 {

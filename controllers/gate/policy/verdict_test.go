@@ -31,7 +31,7 @@ func answer(a v1alpha1.Approval, with v1alpha1.HaltAnswer) v1alpha1.Approval {
 }
 
 func refusedBefore(a v1alpha1.Approval) v1alpha1.Approval {
-	a.Status.Reason = ReasonMayNotApprove
+	a.Status.Reason = v1alpha1.ReasonMayNotApprove
 	return a
 }
 
