@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/broker/faultydevice"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
+	"nisse.io/nisse/test/faultydevice"
 )
 
 // frozen is a cache that has stopped hearing of changes: it answers what it knew when it froze.

@@ -29,7 +29,6 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/devices"
-	"nisse.io/nisse/broker/faultydevice"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
@@ -40,6 +39,7 @@ import (
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
+	"nisse.io/nisse/test/faultydevice"
 )
 
 func TestMain(m *testing.M) { apitest.Main(m) }
