@@ -97,7 +97,7 @@ listens() { grep -q http:// "$logs/$1.log"; }
 
 # bring_images : tags name the content, so that a changed image changes the pods
 bring_images() {
-  local out=$demo_dir/images
+  local out=$demo_dir/images key
   if [ "${NISSE_CLUSTER:-}" = existing ] && [ -n "${NISSE_IMAGES:-}" ]; then
     remember image "$NISSE_IMAGES/nisse:${NISSE_TAG:-dev}"
     remember agent-image "$NISSE_IMAGES/nisse-agent:${NISSE_TAG:-dev}"
@@ -105,7 +105,12 @@ bring_images() {
     return
   fi
   hint "if it does not compile: git status, git log"
-  (cd "$root" && go run ./hack/images -out "$out" -tags goolm -tag digest) | tee "$demo_dir/images.txt"
+  # Linking and packing take their time even when nothing has changed.
+  key=$(sources)
+  if [ -z "$key" ] || [ "$(recall images-of)" != "$key" ] || ! ls "$out"/*.tar >/dev/null 2>&1; then
+    (cd "$root" && go run ./hack/images -out "$out" -tags goolm -tag digest) | tee "$demo_dir/images.txt"
+    remember images-of "$key"
+  fi
   remember image "$(awk '$2 ~ /\/nisse:/ {print $2}' "$demo_dir/images.txt")"
   remember agent-image "$(awk '$2 ~ /\/nisse-agent:/ {print $2}' "$demo_dir/images.txt")"
   if [ "${NISSE_CLUSTER:-}" = existing ]; then
@@ -115,6 +120,18 @@ bring_images() {
     "$root/hack/cluster/load.sh" "$out"/*.tar
   fi
   tell "$(awk '{sub(".*/", "", $2); printf "%s%s %s MB", (NR > 1 ? ", " : ""), $2, $4}' "$demo_dir/images.txt")"
+}
+
+# sources : changes whenever what the images are built from may have; empty where that cannot be told
+sources() {
+  git -C "$root" rev-parse HEAD >/dev/null 2>&1 || return 0
+  (
+    cd "$root"
+    git rev-parse HEAD
+    git diff HEAD
+    git ls-files --others --exclude-standard -z | xargs -0 -r sha256sum
+    go version
+  ) | sha256sum
 }
 
 bring_nisse() {
