@@ -25,11 +25,11 @@ bring_homeserver() {
   # With it Synapse can be installed; without, a homeserver in Go is taken.
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3 python3-venv || echo "no Python with venv"
   hint "see hack/homeserver/README.md"
-  implementation=$("$root/hack/homeserver/install.sh")
+  implementation=$("$root/hack/homeserver/install.sh" ${NISSE_HOMESERVER:+--impl "$NISSE_HOMESERVER"})
   # Dendrite listens on one address or on all of them.
   [ "$implementation" != dendrite ] || listen=$NODEIP
   curl --silent --fail --max-time 2 --output /dev/null "http://$NODEIP:$matrix_port/_matrix/client/versions" || ours homeserver
-  "$root/hack/homeserver/up.sh" --listen "$listen" --port "$matrix_port" --server-name "$server_name"
+  "$root/hack/homeserver/up.sh" --impl "$implementation" --listen "$listen" --port "$matrix_port" --server-name "$server_name"
   remember matrix-url "http://${listen%%,*}:$matrix_port"
 
   compile ./hack/homeserver/person person

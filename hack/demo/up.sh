@@ -5,6 +5,7 @@
 #   hack/demo/up.sh [--no-story]        also: make demo
 #
 #   LLM_BASE_URL, LLM_MODEL, LLM_API_KEY   your own OpenAI-compatible model instead of the scripted one
+#   NISSE_HOMESERVER=synapse|dendrite      the homeserver; Synapse where it can be had
 #   NISSE_CLUSTER=existing                 the cluster that KUBECONFIG names instead of one on this machine; then also
 #                                          NODEIP (an address of this machine that its pods reach) and, unless the cluster is
 #                                          kind's, NISSE_IMAGES (where its nodes find the images, such as registry.example.org/nisse)
