@@ -13,16 +13,15 @@ main() {
   exclusively
   stop device model relay
   echo "device and model stopped"
-  if ! is_ours cluster && kubectl get --raw /readyz >/dev/null 2>&1; then leave_cluster "$wipe"; fi
-  if is_ours cluster; then
-    "$root/hack/cluster/down.sh" ${wipe:+wipe} 9>&-
-    not_ours cluster
-  fi
-  if is_ours homeserver; then
-    "$root/hack/homeserver/down.sh" ${wipe:+wipe} 9>&-
-    not_ours homeserver
-  fi
+  # Where the cluster goes on, or keeps its state, Nisse is taken out of it.
+  if ! is_ours cluster || { [ -n "$wipe" ] && ! is_ours cluster-state; }; then leave_cluster "$wipe"; fi
+  if is_ours cluster; then "$root/hack/cluster/down.sh" 9>&-; fi
+  if is_ours homeserver; then "$root/hack/homeserver/down.sh" 9>&-; fi
+  not_ours cluster
+  not_ours homeserver
   [ -n "$wipe" ] || return 0
+  if is_ours cluster-state; then "$root/hack/cluster/down.sh" wipe 9>&-; fi
+  if is_ours homeserver-state; then "$root/hack/homeserver/down.sh" wipe 9>&-; fi
   if is_ours files; then rm -rf "${files:?}"; fi
   if is_ours user; then userdel nisse; fi
   rm -rf "${demo_dir:?}"
@@ -32,11 +31,15 @@ main() {
 
 # leave_cluster WIPE : somebody else's cluster goes on, without Nisse
 leave_cluster() {
+  if ! kubectl get --raw /readyz >/dev/null 2>&1; then
+    [ -z "$1" ] || echo "the cluster does not run: what Nisse left in it stays"
+    return 0
+  fi
   command -v helm >/dev/null || PATH=$("$root/hack/cluster/build.sh" helm):$PATH
   if [ -n "$1" ]; then
     kubectl delete namespace "$agents_namespace" --ignore-not-found --timeout=120s
   fi
-  helm --namespace "$system_namespace" status nisse >/dev/null 2>&1 && helm --namespace "$system_namespace" uninstall nisse --wait
+  if helm --namespace "$system_namespace" status nisse >/dev/null 2>&1; then helm --namespace "$system_namespace" uninstall nisse --wait; fi
   [ -n "$1" ] || return 0
   kubectl get crds -o name | grep '\.nisse\.io$' | xargs -r kubectl delete
   kubectl delete namespace "$system_namespace" --ignore-not-found --timeout=120s

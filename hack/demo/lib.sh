@@ -43,7 +43,7 @@ exclusively() {
 remember() { printf '%s\n' "$2" >"$demo_dir/fact-$1"; }
 recall() { cat "$demo_dir/fact-$1" 2>/dev/null || true; }
 
-# ours WHAT : this demo started or made WHAT, so down.sh may end it; is_ours asks
+# ours WHAT : this demo started WHAT, so down.sh may end it; or made the state of it, so a wipe may remove it. is_ours asks.
 ours() { : >"$demo_dir/ours-$1"; }
 is_ours() { [ -e "$demo_dir/ours-$1" ]; }
 not_ours() { rm -f "$demo_dir/ours-$1"; }

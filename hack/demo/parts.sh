@@ -14,6 +14,7 @@ bring_cluster() {
     tell "$(kubectl config current-context), Kubernetes $version"
     return
   fi
+  [ -d "$cluster_dir/etcd" ] || ours cluster-state
   kubectl get --raw /readyz >/dev/null 2>&1 || ours cluster
   "$root/hack/cluster/up.sh"
   version=$(kubectl get --raw /version | sed -n 's/.*"gitVersion": "v\([^"]*\)".*/\1/p')
@@ -28,6 +29,7 @@ bring_homeserver() {
   implementation=$("$root/hack/homeserver/install.sh" ${NISSE_HOMESERVER:+--impl "$NISSE_HOMESERVER"})
   # Dendrite listens on one address or on all of them.
   [ "$implementation" != dendrite ] || listen=$NODEIP
+  [ -s "$NISSE_RUN/homeserver/identity" ] || ours homeserver-state
   curl --silent --fail --max-time 2 --output /dev/null "http://$NODEIP:$matrix_port/_matrix/client/versions" || ours homeserver
   "$root/hack/homeserver/up.sh" --impl "$implementation" --listen "$listen" --port "$matrix_port" --server-name "$server_name"
   remember matrix-url "http://${listen%%,*}:$matrix_port"
