@@ -59,8 +59,11 @@ bring_model() {
     restart_if_new relay "$bin/relay"
     start relay "${unprivileged[@]}" "$bin/relay" -listen "$NODEIP:$model_port" -to "$LLM_BASE_URL"
     expect relay 10 listens relay
-    hint "is LLM_BASE_URL the base of an OpenAI-compatible API, with /v1 if it has one, and LLM_API_KEY right?"
-    curl --silent --show-error --fail-with-body --max-time 20 -H "Authorization: Bearer ${LLM_API_KEY:-none}" "http://$NODEIP:$model_port/models"
+    hint "is LLM_BASE_URL the base of an OpenAI-compatible API (with /v1 if it has one), and are LLM_MODEL and LLM_API_KEY right?"
+    # One question shows that address, model and key are right, before anybody waits for a plan.
+    curl --silent --show-error --fail-with-body --max-time 180 -H 'Content-Type: application/json' -H "Authorization: Bearer ${LLM_API_KEY:-none}" \
+      --data "{\"model\": \"$LLM_MODEL\", \"messages\": [{\"role\": \"user\", \"content\": \"Answer with the word ok.\"}]}" \
+      "http://$NODEIP:$model_port/chat/completions"
     remember model-url "http://$NODEIP:$model_port"
     remember model-name "$LLM_MODEL"
     remember model-key "${LLM_API_KEY:-none}"
