@@ -69,7 +69,7 @@ func run(ctx context.Context, o options, log *slog.Logger) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	l := loop.New(loop.Parts{
-		Config: cfg, Log: events, Model: model.NewOpenAI(cfg.Model, o.modelToken), Tools: tools, Work: doorclient.NewWork(broker, log),
+		Config: cfg, Log: events, Model: mendable(cfg.Model, o), Tools: tools, Work: doorclient.NewWork(broker, log),
 		Mailbox: doorclient.NewMailbox(doorclient.Door{URL: cfg.GatewayURL, TokenPath: o.gatewayToken}),
 		Logger:  log, Timing: loop.Usual, Meter: loop.NewMeter(registry),
 	})
@@ -85,6 +85,16 @@ func run(ctx context.Context, o options, log *slog.Logger) (err error) {
 	}()
 	defer server.Close()
 	return l.Run(ctx)
+}
+
+// mendable asks what the configuration names, also when that is mended while the process runs.
+func mendable(cfg doors.Model, o options) model.Model {
+	return model.NewMendable(cfg,
+		func() (doors.Model, error) {
+			now, err := read(o.config)
+			return now.Model, err
+		},
+		func(m doors.Model) model.Model { return model.NewOpenAI(m, o.modelToken) })
 }
 
 func read(path string) (cfg doors.RuntimeConfig, err error) {
