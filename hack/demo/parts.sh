@@ -26,7 +26,8 @@ bring_homeserver() {
   # With it Synapse can be installed; without, a homeserver in Go is taken.
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3 python3-venv || echo "no Python with venv"
   hint "see hack/homeserver/README.md"
-  implementation=$("$root/hack/homeserver/install.sh" ${NISSE_HOMESERVER:+--impl "$NISSE_HOMESERVER"})
+  implementation=${NISSE_HOMESERVER:-$(cut -d' ' -f1 "$NISSE_RUN/homeserver/identity" 2>/dev/null || true)} # the one whose rooms are there
+  implementation=$("$root/hack/homeserver/install.sh" ${implementation:+--impl "$implementation"})
   # Dendrite listens on one address or on all of them.
   [ "$implementation" != dendrite ] || listen=$NODEIP
   [ -s "$NISSE_RUN/homeserver/identity" ] || ours homeserver-state
