@@ -68,7 +68,7 @@ type Broker struct {
 // New puts a broker together.
 func New(c Config, w World) *Broker {
 	now := time.Now
-	reader := live.Reader{API: w.Live, Namespace: c.Namespace, ApprovalKeys: c.ApprovalKeys, Now: now}
+	reader := live.Reader{API: w.Live, Known: w.Cached, Namespace: c.Namespace, ApprovalKeys: c.ApprovalKeys, Now: now}
 	reports := report.Writer{Live: w.Live, API: w.Live, Events: w.Events, Log: c.Log, Now: now}
 	m := meter.New(w.Metrics)
 	locks := &serial.Keys{}

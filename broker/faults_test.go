@@ -100,6 +100,23 @@ func TestAHeldBackInformerLetsNothingRun(t *testing.T) {
 	}
 }
 
+// An informer that shows nothing of an item holds up none of its steps, and makes none run twice.
+func TestAHeldBackInformerHidesNoStep(t *testing.T) {
+	held := &frozen{}
+	r := newRig(t, options{faults: true, cached: func(c client.Reader) client.Reader { held.Reader = c; return held }})
+	held.freeze(t, r)
+	r.approve(r.submit("c1", "a", "b"))
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Done, "") // the same step again: its answer
+	r.ran(1)
+	r.want(r.do("c4", "fs_write", writeArgs("b", "x")), doors.Done, "")
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.ran(2)
+	r.approve(r.submit("c5", "a"))
+	r.want(r.do("c6", "fs_write", writeArgs("b", "x")), doors.Halted, string(v1alpha1.HaltCallMismatch))
+	r.ran(2)
+}
+
 // A stop that arrives after the judge looked, while the job is being written, still comes before the signature.
 func TestAStopBetweenJudgingAndSigning(t *testing.T) {
 	r := newRig(t, options{faults: true})

@@ -29,6 +29,9 @@ func (l *Loop) held(item doors.Item, it *reducer.Item, e reducer.Effect) bool {
 	if _, ok := e.(reducer.AskModel); !ok || item.State == "Working" {
 		return false
 	}
+	if p := item.Plan; item.State == "AwaitingApproval" && p != nil && decided(*p) != "" {
+		return false // the outcome is what counts; the item's state follows it in a moment
+	}
 	if !it.ByPerson {
 		return true // what was decided will show in the item's state
 	}

@@ -1,4 +1,4 @@
-// Package live reads, from the API server and never from a cache, what a call is judged by: a cache may not have heard yet of the
+// Package live reads, from the API server and not from a cache, what a call is judged by: a cache may not have heard yet of the
 // stop, the rejection or the later revision that forbids it.
 package live
 
@@ -19,7 +19,9 @@ import (
 // Reader of one namespace.
 type Reader struct {
 	// API reads live. A cache here would break what this package is for.
-	API       client.Reader
+	API client.Reader
+	// Known may lag. It is asked for what never changes, and for names to read live; see item.go.
+	Known     client.Reader
 	Namespace string
 	// ApprovalKeys whose statements count.
 	ApprovalKeys []ed25519.PublicKey
@@ -51,45 +53,12 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 		})
 	}
 	if item != "" {
-		g.Go(func() error {
-			it := &v1alpha1.WorkItem{}
-			found, err := r.get(ctx, item, it)
-			if found {
-				w.Item = it
-			}
-			return err
-		})
-		// By what the specs say, which nobody can change, and not by labels: a later revision that lost its label would no longer
-		// replace the one before.
-		of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item}}
-		g.Go(func() error {
-			var l v1alpha1.PlanList
-			err := r.API.List(ctx, &l, of...)
-			w.Plans = l.Items
-			return err
-		})
-		g.Go(func() error {
-			var l v1alpha1.GateList
-			err := r.API.List(ctx, &l, of...)
-			w.Gates = l.Items
-			return err
-		})
-		g.Go(func() error {
-			var l v1alpha1.DeviceJobList
-			err := r.API.List(ctx, &l, of...)
-			w.Jobs = l.Items
-			return err
-		})
+		g.Go(func() error { return r.item(ctx, item, &w) })
 	}
 	if err := g.Wait(); err != nil {
 		return judge.World{}, fmt.Errorf("read what the call is judged by: %w", err)
 	}
 	w.Now = r.Now() // after reading: a slow API server must not make an approval last longer
-	if w.Item == nil {
-		w.Plans, w.Gates, w.Jobs = nil, nil, nil
-		return w, nil
-	}
-	w.Jobs = ofItem(w.Jobs, string(w.Item.UID))
 	return w, nil
 }
 

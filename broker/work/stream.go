@@ -25,7 +25,7 @@ const (
 	// keepalive between two lines, so that both sides notice a dead connection.
 	keepalive = 15 * time.Second
 	// coalesce collects changes that come together, such as a gate's outcome and the item's state.
-	coalesce = 20 * time.Millisecond
+	coalesce = 5 * time.Millisecond
 	// writeTimeout of one line; a reader that takes longer is cut off and comes back.
 	writeTimeout = 30 * time.Second
 	// maxStreams of one agent: the old one of a restarted runtime may linger beside the new.

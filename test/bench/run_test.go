@@ -133,7 +133,9 @@ func (r *rig) request(verb, kind, name string) Request {
 }
 
 func TestBench(t *testing.T) {
-	r := &rig{Stack: stack.Start(t, stack.Options{}), t: t, offsets: map[string]int64{}, lines: map[string][]Line{}}
+	often := int32(1000) // nobody works that fast but a bench
+	fast := func(a *api.Agent) { a.Spec.Limits = &api.Limits{ToolCallsPerMinute: &often} }
+	r := &rig{Stack: stack.Start(t, stack.Options{Agent: fast}), t: t, offsets: map[string]int64{}, lines: map[string][]Line{}}
 	n := number(t, "N", 50)
 	fmt.Printf("\nLoad at the start: %s\n", load(t))
 	r.decisions("typed in the room", 1, func(int, *api.Gate) decided { return decided{} }, false) // the first is cold
