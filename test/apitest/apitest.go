@@ -58,8 +58,9 @@ func newScheme() *kruntime.Scheme {
 // Scheme with Kubernetes' own kinds and Nisse's.
 func Scheme() *kruntime.Scheme { return scheme }
 
-// Main runs the package's tests and stops the API server, which would otherwise outlive them.
-func Main(m *testing.M) {
+// Main runs the package's tests and stops the API server, which would otherwise outlive them. It ends the process, so what else is to
+// be done at the end comes as after.
+func Main(m *testing.M, after ...func()) {
 	ctrllog.SetLogger(logr.Discard())
 	inMain = true
 	code := m.Run()
@@ -67,6 +68,9 @@ func Main(m *testing.M) {
 		if err := server.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop the API server:", err)
 		}
+	}
+	for _, f := range after {
+		f()
 	}
 	os.Exit(code)
 }

@@ -26,8 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	defer stack.CleanBinaries()
-	apitest.Main(m)
+	apitest.Main(m, stack.CleanBinaries)
 }
 
 // pod in hostile hands.

@@ -44,8 +44,7 @@ func TestMain(m *testing.M) {
 		e.ControlPlane.Etcd = &envtest.Etcd{}
 		e.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "false")
 	})
-	defer stack.CleanBinaries()
-	apitest.Main(m)
+	apitest.Main(m, stack.CleanBinaries)
 }
 
 func number(t *testing.T, name string, otherwise int) int {

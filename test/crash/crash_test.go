@@ -16,8 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	defer stack.CleanBinaries()
-	apitest.Main(m)
+	apitest.Main(m, stack.CleanBinaries)
 }
 
 // end is how a story may end after a crash.

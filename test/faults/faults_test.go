@@ -21,8 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	defer stack.CleanBinaries()
-	apitest.Main(m)
+	apitest.Main(m, stack.CleanBinaries)
 }
 
 // planned asks for the report and waits until its plan is shown.

@@ -14,8 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	defer stack.CleanBinaries()
-	apitest.Main(m)
+	apitest.Main(m, stack.CleanBinaries)
 }
 
 func request(s *stack.Stack) string {
