@@ -115,7 +115,7 @@ func TestGatewayAwayForManyMessages(t *testing.T) {
 	s.Wait(stack.Patience, "the gateway has dealt with all of it", func(context.Context) error {
 		log, err := os.ReadFile(filepath.Join(s.Dir, "gateway.log"))
 		if n := strings.Count(string(log), `"event":"message.handled"`); err != nil || n < 1+60 {
-			return fmt.Errorf("%d messages, %v", n, err)
+			return fmt.Errorf("%d messages, %w", n, err)
 		}
 		return nil
 	})

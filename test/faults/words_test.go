@@ -15,7 +15,7 @@ import (
 func TestAwkwardWords(t *testing.T) {
 	s := stack.Start(t, stack.Options{})
 	for name, words := range map[string]string{
-		"right to left":   "اكتب التقرير‏ من فضلك ⁧مقلوب⁩ \u202egnp.exe",
+		"right to left":   "اكتب التقرير\u200f من فضلك \u2067مقلوب\u2069 \u202egnp.exe",
 		"emoji":           "👩‍🔧🧯🏴‍☠️ 🇩🇪",
 		"long":            strings.Repeat("very ", 1000),
 		"one long word":   strings.Repeat("w", 5000),
