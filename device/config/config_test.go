@@ -82,7 +82,7 @@ func TestSamples(t *testing.T) {
 		}
 		return dsse.EncodeKey(pub)
 	}
-	for _, file := range []string{"../../config/device/manifest.yaml", "../../config/samples/device/manifest.yaml"} {
+	for _, file := range []string{"../../config/device/manifest.yaml"} {
 		t.Run(file, func(t *testing.T) {
 			b, err := os.ReadFile(file)
 			if err != nil {

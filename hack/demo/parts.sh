@@ -195,11 +195,11 @@ bring_device() {
   # It trusts the keys of this very installation.
   request=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.request}')
   approval=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.approval}')
-  sed -e "s|^  request: .*|  request: [\"$request\"]|; s|^  approval: .*|  approval: [\"$approval\"]|" \
-    "$root/config/samples/device/manifest.yaml" >"$device_dir/manifest.yaml"
+  sed -e "s|^device: .*|device: web1|; s|^  request: .*|  request: [\"$request\"]|; s|^  approval: .*|  approval: [\"$approval\"]|" \
+    "$root/config/device/manifest.yaml" >"$device_dir/manifest.yaml"
   sed -e "s|^listen: .*|listen: [\"$NODEIP:$device_port\"]|; s|^stateDir: .*|stateDir: $device_dir/state|" \
     -e "s|^manifest: .*|manifest: $device_dir/manifest.yaml|; s|^key: .*|key: $device_dir/state/device.key|" \
-    "$root/config/samples/device/config.yaml" >"$device_dir/config.yaml"
+    "$root/config/device/config.yaml" >"$device_dir/config.yaml"
   chmod 0644 "$device_dir/manifest.yaml" "$device_dir/config.yaml"
 
   restart_if_new device "$bin/nisse-device" "$device_dir/manifest.yaml" "$device_dir/config.yaml"
