@@ -144,11 +144,11 @@ func TestTheMailbox(t *testing.T) {
 		}))
 		defer s.Close()
 		m := doorclient.NewMailbox(doorclient.Door{URL: s.URL, TokenPath: token(t, "x")})
-		in, moved, err := m.Read(t.Context(), "e1", 9)
+		in, moved, err := m.Read(t.Context(), "e1", 9, true)
 		if err != nil || !moved || in.Epoch != "e2" {
 			t.Errorf("another epoch: %v %v %v", in, moved, err)
 		}
-		in, moved, err = m.Read(t.Context(), "e2", 4)
+		in, moved, err = m.Read(t.Context(), "e2", 4, false)
 		if err != nil || moved || len(in.Messages) != 1 || in.Messages[0].ID != "$4" {
 			t.Errorf("read: %v %v %v", in, moved, err)
 		}

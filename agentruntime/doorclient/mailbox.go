@@ -30,12 +30,16 @@ type Mailbox struct {
 // NewMailbox for the gateway's door.
 func NewMailbox(d Door) *Mailbox { return &Mailbox{door: d, http: d.client()} }
 
-// Read waits for messages after seq. When the gateway's epoch is another, the answer has that epoch and no messages, and moved is
+// Read waits for messages after seq, for long or, when not patient, for a second. When the gateway's epoch is another, the answer has that epoch and no messages, and moved is
 // true: seq meant something else, and reading begins again at 0.
-func (m *Mailbox) Read(ctx context.Context, epoch string, seq int64) (in doors.Inbox, moved bool, err error) {
+func (m *Mailbox) Read(ctx context.Context, epoch string, seq int64, patient bool) (in doors.Inbox, moved bool, err error) {
+	wait := 1
+	if patient {
+		wait = waitSeconds
+	}
 	ctx, cancel := context.WithTimeout(ctx, (waitSeconds+20)*time.Second)
 	defer cancel()
-	q := url.Values{"epoch": {epoch}, "after": {strconv.FormatInt(seq, 10)}, "wait": {strconv.Itoa(waitSeconds)}}
+	q := url.Values{"epoch": {epoch}, "after": {strconv.FormatInt(seq, 10)}, "wait": {strconv.Itoa(wait)}}
 	res, err := m.do(ctx, http.MethodGet, "/v1/inbox?"+q.Encode(), nil)
 	if err != nil {
 		return in, false, fmt.Errorf("read inbox: %w", err)

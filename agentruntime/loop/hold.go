@@ -9,10 +9,14 @@ import (
 	"nisse.io/nisse/internal/doors"
 )
 
-// wordsFirst tells whether the words that belong to a call have yet to reach the gateway.
+// wordsFirst tells whether the words that belong to a call have yet to reach the gateway, or whether people's words may be waiting
+// there: an item must not end on what nobody has read.
 func (l *Loop) wordsFirst(ctx context.Context, e reducer.CallTool) (bool, error) {
 	if e.Call.Tool != reducer.Finish && e.Call.Tool != reducer.AskHuman {
 		return false, nil
+	}
+	if l.deaf.Load() && !l.begun[e.Call.ID] {
+		return true, nil
 	}
 	n, err := l.Log.Undelivered(context.WithoutCancel(ctx), l.work.Active.Name)
 	return n > 0, err

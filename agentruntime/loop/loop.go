@@ -33,7 +33,7 @@ type Work interface {
 
 // Mailbox at the gateway.
 type Mailbox interface {
-	Read(ctx context.Context, epoch string, seq int64) (in doors.Inbox, moved bool, err error)
+	Read(ctx context.Context, epoch string, seq int64, patient bool) (in doors.Inbox, moved bool, err error)
 	Ack(ctx context.Context, epoch string, seq int64) error
 	Send(ctx context.Context, o doors.Outgoing) error
 }
@@ -86,13 +86,15 @@ type Loop struct {
 	settling   time.Time
 	settlingAt int64
 	ready      atomic.Bool
-	beat       atomic.Int64
+	// deaf: the last attempt to read the mailbox failed, so words may wait there.
+	deaf atomic.Bool
+	beat atomic.Int64
 
 	snapshots chan doors.Snapshot
 	mail      chan batch
 	landed    chan landing
 	notices   chan notice
-	said      chan struct{} // a message was delivered
+	said      chan struct{} // a message was delivered, or the mailbox can be read again
 	toSay     chan struct{} // a message was queued
 }
 

@@ -342,6 +342,36 @@ func TestDoorsAndModelThatGoAway(t *testing.T) {
 			t.Errorf("calls: %+v; want the first one made again under its ID", r.calls)
 		}
 	})
+	t.Run("words that wait at the gateway are read before the end", func(t *testing.T) {
+		r := start(t, demo(t))
+		hold := make(chan struct{})
+		r.change(func() { r.hold = hold })
+		r.open("wi-1", "what is in /srv/nisse?")
+		r.until("the call is made", r.tooled("fs_list"))
+		r.until("acknowledged", func() bool { return r.acked == 1 })
+		r.change(func() { r.inboxShut = true })
+		r.down() // ends the read that is under way
+		r.up()
+		r.until("the inbox was refused", func() bool { return r.turnedAway > 0 })
+		r.change(func() {
+			r.inbox = append(r.inbox, doors.Message{Seq: 2, ID: "$late", WorkItem: "wi-1", Person: "lucas", MayInstruct: true, Text: "what is in /srv/nisse?"})
+			r.hold = nil
+		})
+		close(hold)
+		r.until("the call has ended and the summary is said", func() bool { return len(r.out) > 1 || r.snap.Active == nil })
+		r.change(func() { r.inboxShut = false })
+		r.until("the item ends", r.ended("wi-1"))
+		read := false
+		for _, e := range r.events() {
+			read = read || e.Source == "matrix/$late"
+			if e.Type == event.ToolResult && strings.Contains(string(e.Payload), `"tool":"finish"`) && strings.Contains(string(e.Payload), `"status":"done"`) && !read {
+				t.Error("the item ended before the words were read")
+			}
+		}
+		if !read {
+			t.Error("the words are not in the log")
+		}
+	})
 	t.Run("another epoch", func(t *testing.T) {
 		r := start(t, demo(t))
 		r.open("wi-1", "what is in /srv/nisse?")

@@ -41,9 +41,10 @@ func (l *Loop) readMail(ctx context.Context) {
 			}
 		}
 		acked = true
-		in, moved, err := l.Mailbox.Read(ctx, cursor.Epoch, cursor.Seq)
+		in, moved, err := l.Mailbox.Read(ctx, cursor.Epoch, cursor.Seq, !l.deaf.Load()) // after an outage: what is there now
 		switch {
 		case err != nil:
+			l.deaf.Store(true)
 			failed("inbox.retried", err)
 			continue
 		case moved && in.Epoch == cursor.Epoch:
@@ -56,6 +57,7 @@ func (l *Loop) readMail(ctx context.Context) {
 		wait.Reset()
 		if len(in.Messages) == 0 {
 			cursor.Epoch = in.Epoch
+			l.hear()
 			continue
 		}
 		b := batch{in, make(chan struct{})}
@@ -71,6 +73,14 @@ func (l *Loop) readMail(ctx context.Context) {
 		}
 		cursor = eventlog.Cursor{Epoch: in.Epoch, Seq: last(in)}
 		acked = false
+		l.hear()
+	}
+}
+
+// hear notes that everything the gateway had is in the log, and lets what waited for that go on.
+func (l *Loop) hear() {
+	if l.deaf.Swap(false) {
+		kick(l.said)
 	}
 }
 

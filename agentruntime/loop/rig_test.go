@@ -43,6 +43,9 @@ type rig struct {
 	refuse  func(doors.Outgoing) int     // a status other than 202 for a message
 	refused int
 	hold    chan struct{} // calls of tools wait for it
+	// inboxShut: the mailbox's inbox answers 503; turnedAway counts how often it did.
+	inboxShut  bool
+	turnedAway int
 }
 
 // made is a call that reached the broker, however often.
@@ -298,6 +301,16 @@ func (r *rig) decide(state, feedback string) {
 }
 
 func (r *rig) serveInbox(w http.ResponseWriter, q *http.Request) {
+	r.mu.Lock()
+	shut := r.inboxShut
+	if shut {
+		r.turnedAway++
+	}
+	r.mu.Unlock()
+	if shut {
+		http.Error(w, `{"reason":"Away","message":"not now"}`, http.StatusServiceUnavailable)
+		return
+	}
 	after, _ := strconv.ParseInt(q.URL.Query().Get("after"), 10, 64)
 	timeout := time.After(2 * time.Second)
 	for {
