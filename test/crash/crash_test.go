@@ -102,6 +102,7 @@ func story(t *testing.T, component, point string, want end) {
 	if out := s.Run("nisse-device", "audit", "verify", "--config", s.DeviceConfig()); !strings.Contains(out, "whole") {
 		t.Errorf("audit verify: %s", out)
 	}
+	s.Hear("nisse-ops", `disk usage is in`) // stored before the item closed, and on its way to the room
 	// Each thing is said once: the request made one item, the gate was shown once, the result was told once.
 	c := s.Conversation()
 	for _, phrase := range []string{"Reply  approve rev-1", "disk usage is in"} {
