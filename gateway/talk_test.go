@@ -169,6 +169,36 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// An item is over before the manager has closed its gate: what it asked is not open any more, and the next item's gate is not one of
+// two. It was on the screen a moment ago, so bare words may have meant it.
+func TestGateOfAnItemThatIsOver(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	asked := r.say(r.lucas, "nginx", "")
+	first := r.item(1)
+	r.work(first, v1alpha1.WorkItemWorking)
+	r.gate(first, 2, fmt.Sprintf(plan, 2, 2))
+	r.hear(r.gates, "approve rev-2", asked, asked)
+	next := r.say(r.lucas, "and php", "")
+	second := r.item(2)
+	r.work(first, v1alpha1.WorkItemClosed)
+	r.work(second, v1alpha1.WorkItemWorking)
+	waiting := r.gate(second, 1, fmt.Sprintf(plan, 1, 1))
+	r.hear(r.gates, "approve rev-1", next, next)
+
+	e := r.say(r.lucas, "approve", "")
+	r.hear(r.gates, "^Nothing was approved: .*replaced just now", e, "")
+	e = r.say(r.lucas, "approve rev-2", asked)
+	r.hear(r.gates, `^✗ "nginx" is over; nothing waits for a decision there\.`, e, asked)
+	if got := r.approvals(); len(got) != 0 {
+		t.Fatalf("approvals were made: %+v", got)
+	}
+	r.say(r.lucas, "approve rev-1", "")
+	if a := r.approval(waiting); a.Spec.Decision != v1alpha1.DecisionApprove {
+		t.Errorf("%+v", a.Spec)
+	}
+}
+
 // Questions are answered by words, halts by continue, replan or abandon; stop asks for one. Words of others are data.
 func TestQuestionStopAndOthersWords(t *testing.T) {
 	r := newRig(t)

@@ -19,6 +19,7 @@ import (
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
 
@@ -102,7 +103,7 @@ func (d Desk) view(ctx context.Context, tx *store.Tx, e routing.Event) (routing.
 	if v.Thread, err = d.thread(ctx, tx, e); err != nil {
 		return v, err
 	}
-	v.Gates, err = d.gates(ctx, tx)
+	v.Gates, err = d.gates(ctx, tx, e)
 	return v, err
 }
 
@@ -174,7 +175,7 @@ func over(w *v1alpha1.WorkItem) bool {
 	return w.Over() || (w.Status.Runtime != nil && w.Status.Runtime.Finished != nil)
 }
 
-func (d Desk) gates(ctx context.Context, tx *store.Tx) ([]routing.Gate, error) {
+func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routing.Gate, error) {
 	var all v1alpha1.GateList
 	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
 		return nil, fmt.Errorf("list gates: %w", err)
@@ -201,7 +202,11 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx) ([]routing.Gate, error) {
 			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown,
 			Code: approval.Code(g.Spec.Digest, string(g.UID)),
 		}
-		if !g.Open() {
+		if g.Open() {
+			if err := d.settle(ctx, &out[i], e); err != nil {
+				return nil, err
+			}
+		} else {
 			out[i].Ended = gates.Ended(g)
 			if at := g.Status.DecidedAt; at != nil {
 				out[i].EndedAt = at.Time
@@ -212,4 +217,16 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx) ([]routing.Gate, error) {
 		}
 	}
 	return out, nil
+}
+
+// settle a gate that is open although its item is over: the manager has yet to close it, and nobody can decide it any more. It ended
+// just now, so it may be what the sender read.
+func (d Desk) settle(ctx context.Context, g *routing.Gate, e routing.Event) error {
+	item, found, err := d.item(ctx, g.WorkItem)
+	if err != nil || !found || !item.Over { // not found: the cache may have the gate before its item
+		return err
+	}
+	g.Open, g.EndedAt = false, e.At
+	g.Ended = "✗ " + sanitize.Quote(g.Title) + " is over; nothing waits for a decision there."
+	return nil
 }

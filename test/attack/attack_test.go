@@ -158,6 +158,24 @@ func items(s *stack.Stack, all, closed int) {
 	})
 }
 
+// noGates waits until the manager has closed every gate of what is over. Until then bare words may be answered as ambiguous, which is
+// safe as well and not what is meant here.
+func noGates(s *stack.Stack) {
+	s.T.Helper()
+	s.Wait(stack.Patience, "no open gate", func(ctx context.Context) error {
+		var l api.GateList
+		if err := s.Admin.List(ctx, &l); err != nil {
+			return err
+		}
+		for i := range l.Items {
+			if l.Items[i].Open() {
+				return fmt.Errorf("%s is open", l.Items[i].Name)
+			}
+		}
+		return nil
+	})
+}
+
 // A person reads one plan and approves; the pod puts another in its place first, and then tries to get more out of an approval than it holds.
 func TestPodSwapsAndRepeats(t *testing.T) {
 	s := stack.Start(t, stack.Options{})
@@ -191,6 +209,7 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 	}
 	items(s, 2, 1)
 	isWorking(s)
+	noGates(s)
 	two := []object{p.write("one.txt", "1"), p.write("two.txt", "2")}
 	if r := p.submit("c", two...); r.Status != doors.Pending {
 		t.Fatalf("%+v", r)
