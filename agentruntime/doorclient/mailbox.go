@@ -30,10 +30,10 @@ type Mailbox struct {
 // NewMailbox for the gateway's door.
 func NewMailbox(d Door) *Mailbox { return &Mailbox{door: d, http: d.client()} }
 
-// Read waits for messages after seq, for long or, when not patient, for a second. When the gateway's epoch is another, the answer has that epoch and no messages, and moved is
+// Read waits for messages after seq; when not patient, it takes what is there now. When the gateway's epoch is another, the answer has that epoch and no messages, and moved is
 // true: seq meant something else, and reading begins again at 0.
 func (m *Mailbox) Read(ctx context.Context, epoch string, seq int64, patient bool) (in doors.Inbox, moved bool, err error) {
-	wait := 1
+	wait := 0
 	if patient {
 		wait = waitSeconds
 	}

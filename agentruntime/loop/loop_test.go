@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"nisse.io/nisse/agentruntime/core"
 	"nisse.io/nisse/agentruntime/doorclient"
 	"nisse.io/nisse/agentruntime/event"
 	"nisse.io/nisse/agentruntime/eventlog"
@@ -91,7 +92,7 @@ func (r *runtime) start() {
 	}
 	l := loop.New(loop.Parts{
 		Config: r.cfg, Log: log, Model: m, Tools: tools, Work: doorclient.NewWork(door, quiet),
-		Mailbox: doorclient.NewMailbox(door), Logger: quiet, Timing: quick, Meter: loop.NewMeter(prometheus.NewRegistry()),
+		Mailbox: doorclient.NewMailbox(door), Logger: quiet, Timing: quick, Meter: core.NewMeter(prometheus.NewRegistry()),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -2,13 +2,8 @@ package loop
 
 import (
 	"context"
-	"errors"
 
 	"nisse.io/nisse/agentruntime/backoff"
-	"nisse.io/nisse/agentruntime/doorclient"
-	"nisse.io/nisse/agentruntime/event"
-	"nisse.io/nisse/agentruntime/eventlog"
-	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/doors"
 )
 
@@ -18,46 +13,24 @@ type batch struct {
 	done chan struct{}
 }
 
-// readMail hands messages to the loop and acknowledges them when they are on disk, never before.
+// readMail hands messages to the loop, one batch after the other.
 func (l *Loop) readMail(ctx context.Context) {
 	wait := backoff.New(l.Timing.First, l.Timing.Limit)
-	failed := func(what string, err error) {
-		if ctx.Err() == nil {
-			l.Logger.WarnContext(ctx, what, "error", err.Error())
-			_ = wait.Wait(ctx, 0) // the caller looks at ctx
-		}
-	}
-	cursor, err := l.Log.InboxCursor(ctx)
-	for err != nil && ctx.Err() == nil {
-		failed("inbox.retried", err)
-		cursor, err = l.Log.InboxCursor(ctx)
-	}
-	acked := false // a process that died between writing and acknowledging left that to this one
+	ear := l.core.Ear(l.Mailbox)
 	for ctx.Err() == nil {
-		if !acked && cursor.Seq > 0 {
-			if err := l.Mailbox.Ack(ctx, cursor.Epoch, cursor.Seq); err != nil {
-				failed("ack.retried", err)
-				continue
+		in, waited, err := ear.Listen(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.Logger.WarnContext(ctx, "inbox.retried", "error", err.Error())
+				_ = wait.Wait(ctx, 0) // the loop looks at ctx
 			}
-		}
-		acked = true
-		in, moved, err := l.Mailbox.Read(ctx, cursor.Epoch, cursor.Seq, !l.deaf.Load()) // after an outage: what is there now
-		switch {
-		case err != nil:
-			l.deaf.Store(true)
-			failed("inbox.retried", err)
-			continue
-		case moved && in.Epoch == cursor.Epoch:
-			failed("inbox.retried", errors.New("the gateway calls an epoch wrong and names the same one"))
-			continue
-		case moved:
-			cursor = eventlog.Cursor{Epoch: in.Epoch}
 			continue
 		}
 		wait.Reset()
+		if waited {
+			kick(l.said)
+		}
 		if len(in.Messages) == 0 {
-			cursor.Epoch = in.Epoch
-			l.hear()
 			continue
 		}
 		b := batch{in, make(chan struct{})}
@@ -71,72 +44,29 @@ func (l *Loop) readMail(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		cursor = eventlog.Cursor{Epoch: in.Epoch, Seq: last(in)}
-		acked = false
-		l.hear()
+		ear.Heard(in)
 	}
 }
 
-// hear notes that everything the gateway had is in the log, and lets what waited for that go on.
-func (l *Loop) hear() {
-	if l.deaf.Swap(false) {
-		kick(l.said)
-	}
-}
-
-func last(in doors.Inbox) (seq int64) {
-	for _, m := range in.Messages {
-		seq = max(seq, m.Seq)
-	}
-	return seq
-}
-
-// receive writes messages and the cursor in one go. One that the log has, from before an epoch changed, is left out by its ID.
-func (l *Loop) receive(ctx context.Context, b batch) error {
-	w := eventlog.Write{Cause: "inbox", Cursor: &eventlog.Cursor{Epoch: b.in.Epoch, Seq: last(b.in)}}
-	for _, m := range b.in.Messages {
-		w.Events = append(w.Events, event.New{WorkItem: m.WorkItem, Type: event.UserMessage, Source: "matrix/" + m.ID,
-			Payload: event.Words{Text: m.Text, Origin: event.Person, From: m.Person, MayInstruct: m.MayInstruct && m.Person != ""}})
-	}
-	crashpoint.Hit("runtime.inbox.before")
-	if err := l.write(ctx, w); err != nil {
-		return err
-	}
-	crashpoint.Hit("runtime.inbox.after")
-	close(b.done)
-	return nil
-}
-
-// sayWords delivers queued messages in order. The same message has the same ID however often it is sent.
+// sayWords delivers queued messages in order.
 func (l *Loop) sayWords(ctx context.Context) {
 	wait := backoff.New(l.Timing.First, l.Timing.Limit)
 	for ctx.Err() == nil {
-		o, ok, err := l.Log.NextOut(ctx)
-		if err == nil && !ok {
-			select {
-			case <-l.toSay:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		if err == nil {
-			err = l.Mailbox.Send(ctx, doors.Outgoing{ID: o.ID, WorkItem: o.WorkItem, Kind: o.Kind, Text: o.Text})
-		}
-		var refused error
-		if errors.Is(err, doorclient.ErrRefused) {
-			refused, err = err, nil // the gateway will never take it; those behind it must not wait for it
-		}
-		if err == nil {
-			err = l.Log.Delivered(ctx, o, refused)
-		}
-		if err != nil {
+		o, any, err := l.core.Say(ctx, l.Mailbox)
+		switch {
+		case err != nil:
 			if ctx.Err() == nil {
 				l.Logger.WarnContext(ctx, "words.retried", "task_id", o.WorkItem, "cause", o.ID, "error", err.Error())
 				_ = wait.Wait(ctx, 0) // the loop looks at ctx
 			}
-			continue
+		case any:
+			wait.Reset()
+			kick(l.said)
+		default:
+			select {
+			case <-l.toSay:
+			case <-ctx.Done():
+			}
 		}
-		wait.Reset()
-		kick(l.said)
 	}
 }

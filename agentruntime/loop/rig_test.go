@@ -312,7 +312,11 @@ func (r *rig) serveInbox(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	after, _ := strconv.ParseInt(q.URL.Query().Get("after"), 10, 64)
-	timeout := time.After(2 * time.Second)
+	wait := 2 * time.Second
+	if q.URL.Query().Get("wait") == "0" {
+		wait = 0
+	}
+	timeout := time.After(wait)
 	for {
 		r.mu.Lock()
 		epoch, c := r.epoch, r.changed

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"nisse.io/nisse/agentruntime/core"
 	"nisse.io/nisse/agentruntime/doorclient"
 	"nisse.io/nisse/agentruntime/eventlog"
 	"nisse.io/nisse/agentruntime/loop"
@@ -71,7 +72,7 @@ func run(ctx context.Context, o options, log *slog.Logger) (err error) {
 	l := loop.New(loop.Parts{
 		Config: cfg, Log: events, Model: mendable(cfg.Model, o), Tools: tools, Work: doorclient.NewWork(broker, log),
 		Mailbox: doorclient.NewMailbox(doorclient.Door{URL: cfg.GatewayURL, TokenPath: o.gatewayToken}),
-		Logger:  log, Timing: loop.Usual, Meter: loop.NewMeter(registry),
+		Logger:  log, Timing: loop.Usual, Meter: core.NewMeter(registry),
 	})
 	listener, err := net.Listen("tcp", o.bind)
 	if err != nil {

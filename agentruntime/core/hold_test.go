@@ -1,7 +1,8 @@
-package loop
+package core
 
 import (
 	"testing"
+	"time"
 
 	"nisse.io/nisse/agentruntime/reducer"
 	"nisse.io/nisse/internal/doors"
@@ -27,8 +28,8 @@ func TestHeldForTheItemsState(t *testing.T) {
 		"approved, and another question is open": {doors.Item{State: "AwaitingInput", Plan: plan("Approved", false)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &Loop{Parts: Parts{Timing: Usual}}
-			if got := l.held(tt.item, &reducer.Item{}, reducer.AskModel{}); got != tt.want {
+			c := &Core{Parts: Parts{Now: time.Now, Settle: time.Minute}}
+			if got := c.held(tt.item, &reducer.Item{}, reducer.AskModel{}); got != tt.want {
 				t.Errorf("held %v, want %v", got, tt.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package loop
+package core
 
 import (
 	"context"
@@ -14,38 +14,37 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
-// observe takes a snapshot for the truth, and writes what it tells that the log has not yet heard.
-func (l *Loop) observe(ctx context.Context, s doors.Snapshot) error {
-	if s.Agent != l.Config.Agent {
-		return fmt.Errorf("the broker takes this pod for agent %q, and its configuration says %q; the token and the configuration do not belong together", s.Agent, l.Config.Agent)
+// Observe takes a snapshot for the truth, and writes what it tells that the log has not yet heard.
+func (c *Core) Observe(ctx context.Context, s doors.Snapshot) error {
+	if s.Agent != c.Config.Agent {
+		return fmt.Errorf("the broker takes this pod for agent %q, and its configuration says %q; the token and the configuration do not belong together", s.Agent, c.Config.Agent)
 	}
-	was, is := active(l.work), active(&s)
-	l.work = &s
-	l.ready.Store(true)
+	was, is := active(c.work), active(&s)
+	c.work = &s
 	if was != is {
-		telemetry.Changed(ctx, l.Logger, "work_item.switched", telemetry.Event{Agent: l.Config.Agent, TaskID: is, Cause: "work"}, slog.String("from", was), slog.String("to", is))
+		telemetry.Changed(ctx, c.Logger, "work_item.switched", telemetry.Event{Agent: c.Config.Agent, TaskID: is, Cause: "work"}, slog.String("from", was), slog.String("to", is))
 	}
 	w := eventlog.Write{Cause: "work"}
 	if s.Active != nil {
-		l.Log.Correlate(s.Active.Name, s.Active.CorrelationID)
+		c.Log.Correlate(s.Active.Name, s.Active.CorrelationID)
 		w.Events = told(*s.Active)
 	}
 	for _, e := range s.Ended {
-		if it := l.state.Item(e.Name); it.Last > 0 && !it.Ended {
+		if it := c.state.Item(e.Name); it.Last > 0 && !it.Ended {
 			w.Events = append(w.Events, event.New{WorkItem: e.Name, Type: event.UserMessage, Source: "ended/" + e.Name,
 				Payload: event.Words{Text: "The work item is over: " + e.Result + ".", Origin: event.Platform, Topic: event.TopicEnded, State: e.State}})
 		}
 	}
 	// The log would leave out what it has; not asking it again keeps a quiet agent from touching its disk.
-	w.Events = slices.DeleteFunc(w.Events, func(e event.New) bool { return l.heard[e.Source] })
+	w.Events = slices.DeleteFunc(w.Events, func(e event.New) bool { return c.heard[e.Source] })
 	if len(w.Events) == 0 {
 		return nil
 	}
-	if err := l.write(ctx, w); err != nil {
+	if err := c.write(ctx, w); err != nil {
 		return err
 	}
 	for _, e := range w.Events {
-		l.heard[e.Source] = true
+		c.heard[e.Source] = true
 	}
 	return nil
 }

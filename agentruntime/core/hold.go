@@ -1,30 +1,28 @@
-package loop
+package core
 
 import (
 	"context"
-	"time"
 
-	"nisse.io/nisse/agentruntime/eventlog"
 	"nisse.io/nisse/agentruntime/reducer"
 	"nisse.io/nisse/internal/doors"
 )
 
 // wordsFirst tells whether the words that belong to a call have yet to reach the gateway, or whether people's words may be waiting
 // there: an item must not end on what nobody has read.
-func (l *Loop) wordsFirst(ctx context.Context, e reducer.CallTool) (bool, error) {
+func (c *Core) wordsFirst(ctx context.Context, e reducer.CallTool) (bool, error) {
 	if e.Call.Tool != reducer.Finish && e.Call.Tool != reducer.AskHuman {
 		return false, nil
 	}
-	if l.deaf.Load() && !l.begun[e.Call.ID] {
+	if !c.heardAll.Load() && !c.begun[e.Call.ID] {
 		return true, nil
 	}
-	n, err := l.Log.Undelivered(context.WithoutCancel(ctx), l.work.Active.Name)
+	n, err := c.Log.Undelivered(context.WithoutCancel(ctx), c.work.Active.Name)
 	return n > 0, err
 }
 
 // held tells whether an effect has to wait for the cluster or for a person.
-func (l *Loop) held(item doors.Item, it *reducer.Item, e reducer.Effect) bool {
-	if c, ok := e.(reducer.CallTool); ok && l.begun[c.Call.ID] {
+func (c *Core) held(item doors.Item, it *reducer.Item, e reducer.Effect) bool {
+	if call, ok := e.(reducer.CallTool); ok && c.begun[call.Call.ID] {
 		return false // its outcome is open, and only asking again closes that
 	}
 	if item.Stopped || item.Halt != nil {
@@ -43,22 +41,20 @@ func (l *Loop) held(item doors.Item, it *reducer.Item, e reducer.Effect) bool {
 		return false // people may talk about a plan that waits for them
 	}
 	// A person's words answer a question or begin the work, and the cluster is about to say so.
-	if l.settlingAt != it.Wake {
-		l.settling, l.settlingAt = time.Now(), it.Wake
+	if c.settlingAt != it.Wake {
+		c.settling, c.settlingAt = c.Now(), it.Wake
 	}
-	return time.Since(l.settling) < l.Timing.Settle
+	return c.Now().Sub(c.settling) < c.Settle
 }
 
-// reconsider gives up a request to the model that nobody waits for any more: another item is active, or a person said stop. A call
-// goes on to its end.
-func (l *Loop) reconsider() {
-	f := l.flight
-	if f.intent.Kind != eventlog.KindAsk || f.abandoned {
-		return
+// GiveUp tells whether a request to the model that is under way is not wanted any more: another item is active, or a person said
+// stop. It says so once, and its answer will be dropped. A call goes on to its end.
+func (c *Core) GiveUp() bool {
+	f := c.flight
+	if f == nil || f.Ask == nil || f.abandoned {
+		return false
 	}
-	a := l.work.Active
-	if a == nil || a.Name != f.item || a.Stopped || a.Halt != nil || l.state.Item(f.item).Ended {
-		f.abandoned = true
-		f.cancel()
-	}
+	a := c.work.Active
+	f.abandoned = a == nil || a.Name != f.Item || a.Stopped || a.Halt != nil || c.state.Item(f.Item).Ended
+	return f.abandoned
 }
