@@ -4,12 +4,10 @@ package gate
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +19,9 @@ import (
 	"nisse.io/nisse/controllers/pass"
 	"nisse.io/nisse/internal/approval"
 )
+
+// again is when a gate whose time is up is looked at once more, if it could not be decided yet.
+const again = 50 * time.Millisecond
 
 // Reconciler judges the Approvals of gates.
 type Reconciler struct {
@@ -38,17 +39,6 @@ type Reconciler struct {
 	Metrics prometheus.Registerer
 }
 
-// scope is what one pass knows. load sets every field; item and agent are nil when they are gone, plan is nil for a Halt gate.
-type scope struct {
-	gate      *v1alpha1.Gate
-	item      *v1alpha1.WorkItem
-	agent     *v1alpha1.Agent
-	plans     []v1alpha1.Plan
-	plan      *v1alpha1.Plan
-	people    []v1alpha1.Person
-	approvals []v1alpha1.Approval
-}
-
 // Reconcile one gate.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile.Result, error) {
 	var cached v1alpha1.Gate
@@ -61,12 +51,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile
 	if !cached.Open() {
 		return pass.Result(r.refuseLate(ctx, &cached))
 	}
-	return pass.Result(r.decide(ctx, req))
+	return pass.Result(r.decide(ctx, &cached))
 }
 
 // decide judges an open gate once, and commits if that settles it.
-func (r *Reconciler) decide(ctx context.Context, req ctrl.Request) error {
-	s, err := r.load(ctx, req)
+func (r *Reconciler) decide(ctx context.Context, cached *v1alpha1.Gate) error {
+	s, err := r.load(ctx, cached)
 	if err != nil || s == nil {
 		return err
 	}
@@ -79,7 +69,11 @@ func (r *Reconciler) decide(ctx context.Context, req ctrl.Request) error {
 	} else if why != "" {
 		return r.commit(ctx, s, policy.Verdict{Outcome: v1alpha1.GateSuperseded}, why, now)
 	}
-	v := policy.Decide(s.gate, s.agent, s.people, s.approvals, now)
+	// By the time before anything was read: what a list may have missed was stored after it, and so too late.
+	v := policy.Decide(s.gate, s.agent, s.people, s.approvals, s.began)
+	if v.Outcome == v1alpha1.GateExpired && s.early {
+		v.Outcome = ""
+	}
 	if v.Outcome != "" {
 		if err := r.commit(ctx, s, v, "", now); err != nil {
 			return err
@@ -94,51 +88,7 @@ func (r *Reconciler) decide(ctx context.Context, req ctrl.Request) error {
 	if v.Outcome != "" {
 		return nil
 	}
-	return pass.Later(s.gate.Spec.ExpiresAt.Add(policy.Grace).Sub(now))
-}
-
-// load reads everything live. It returns nil when the gate is gone or decided meanwhile.
-func (r *Reconciler) load(ctx context.Context, req ctrl.Request) (*scope, error) {
-	s := &scope{gate: &v1alpha1.Gate{}, item: &v1alpha1.WorkItem{}, agent: &v1alpha1.Agent{}}
-	if err := r.Live.Get(ctx, req.NamespacedName, s.gate); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if !s.gate.Open() {
-		return nil, nil
-	}
-	ns := client.InNamespace(req.Namespace)
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: req.Namespace, Name: s.gate.Spec.WorkItem.Name}, s.item); apierrors.IsNotFound(err) {
-		s.item = nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read the work item of gate %s: %w", s.gate.Name, err)
-	}
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: req.Namespace, Name: s.gate.Spec.Agent}, s.agent); apierrors.IsNotFound(err) {
-		s.agent = nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read the agent of gate %s: %w", s.gate.Name, err)
-	}
-	var plans v1alpha1.PlanList
-	if err := r.Live.List(ctx, &plans, ns, client.MatchingFields{v1alpha1.FieldWorkItem: s.gate.Spec.WorkItem.Name}); err != nil {
-		return nil, fmt.Errorf("list the plans of gate %s: %w", s.gate.Name, err)
-	}
-	s.plans = plans.Items
-	for i := range s.plans {
-		if s.plans[i].Name == s.gate.Spec.Subject.Name && s.gate.Spec.Kind == v1alpha1.GatePlan {
-			s.plan = &s.plans[i]
-		}
-	}
-	var people v1alpha1.PersonList
-	if err := r.Live.List(ctx, &people, ns); err != nil {
-		return nil, fmt.Errorf("list people: %w", err)
-	}
-	s.people = people.Items
-	// Last, so that it is the newest: an expiry or an approval is judged with every rejection that was stored before this read.
-	var approvals v1alpha1.ApprovalList
-	if err := r.Live.List(ctx, &approvals, ns, client.MatchingFields{v1alpha1.FieldGate: s.gate.Name}); err != nil {
-		return nil, fmt.Errorf("list the approvals of gate %s: %w", s.gate.Name, err)
-	}
-	s.approvals = approvals.Items
-	return s, nil
+	return pass.Later(max(s.gate.Spec.ExpiresAt.Add(policy.Grace).Sub(now), again))
 }
 
 // altered tells whether the subject is no longer what was shown. Specs are immutable; if one changed all the same (an older API

@@ -351,7 +351,7 @@ func TestNothingIsDecidedBlindly(t *testing.T) {
 		"gate":      {obj: &v1alpha1.Gate{}},
 		"work item": {obj: &v1alpha1.WorkItem{}},
 		"agent":     {obj: &v1alpha1.Agent{}},
-		"plans":     {list: &v1alpha1.PlanList{}},
+		"plan":      {obj: &v1alpha1.Plan{}},
 		"people":    {list: &v1alpha1.PersonList{}},
 		"approvals": {list: &v1alpha1.ApprovalList{}},
 	} {
