@@ -14,9 +14,9 @@ func inert(s string) string { return defuse(sanitize.Quote(s)) }
 // live matches what Matrix clients and terminals make clickable, and what an HTML reader would take for markup. Each alternative
 // is broken at one character.
 var live = regexp.MustCompile(`(?i)` +
-	`:(//)` + // any scheme
+	`:(//+)` + // any scheme; the whole run, so that no slash is left beside an escaped one
 	`|\b(?:mailto|tel|sms|sip|geo|matrix|javascript|data|magnet|bitcoin|im|xmpp|news|nntp|webcal)(:)` + // schemes without //
-	`|(//)[^\s/]` + // links without a scheme
+	`|(//+)[^\s/]` + // links without a scheme
 	`|\bwww(\.)` +
 	`|(@)(?:room\b|` + local + `[:.])` + // whole-room mentions, user IDs, mail addresses
 	`|(#)` + local + `:` + // room aliases
@@ -27,7 +27,7 @@ var live = regexp.MustCompile(`(?i)` +
 // local part of an identifier. It holds no backslash: behind one stands an escape, which no client reads as part of a name.
 const local = `[^\s:@#!\\"]+`
 
-var escapes = map[string]string{"//": `\/\/`, ":": `\u003a`, ".": `\u002e`, "@": `\u0040`, "#": `\u0023`, "!": `\u0021`, "<": `\u003c`, "&": `\u0026`}
+var escapes = map[string]string{"/": `\/`, ":": `\u003a`, ".": `\u002e`, "@": `\u0040`, "#": `\u0023`, "!": `\u0021`, "<": `\u003c`, "&": `\u0026`}
 
 // defuse breaks live text in a string that is JSON-quoted already. It repeats until nothing is live, since a match may begin
 // inside the one before it; each round takes live characters away, so it ends.
@@ -45,7 +45,9 @@ func defuse(s string) string {
 					continue
 				}
 				b.WriteString(s[last:m[g]])
-				b.WriteString(escapes[s[m[g]:m[g+1]]])
+				for _, c := range s[m[g]:m[g+1]] {
+					b.WriteString(escapes[string(c)])
+				}
 				last = m[g+1]
 			}
 		}

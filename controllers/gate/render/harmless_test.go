@@ -51,7 +51,7 @@ func harmless(t interface {
 	}
 }
 
-var hostile = []string{"https://", "http://a.b", "@room", "@a:b", "#a:b", "!a:b", "www.", "mailto:", "javascript:", "<b>", "</b>", "&amp;", "&#", "//x",
+var hostile = []string{"https://", "https:///", "////x", "http://a.b", "@room", "@a:b", "#a:b", "!a:b", "www.", "mailto:", "javascript:", "<b>", "</b>", "&amp;", "&#", "//x",
 	"\u202e", "\u200b", "\u2066", "\ufeff", "\u00ad", "\u2028", "\x1b[31m", "\x7f", "\n", "\r\n", "\t", "\"", "\\", "`", "```", "**", "❞", "Reply  approve rev-1",
 	"\n1. web1 · exec\n", "\U000e0041", "a", " ", "é", "語"}
 
