@@ -86,7 +86,7 @@ func New(c Config, w World) *Broker {
 		tools: &mcp.Server{
 			Agents: w.Cached, Live: reader, Dispatcher: dispatcher, Report: reports, Calls: rates.New(now), Requests: rates.New(now), Meter: m, Log: c.Log,
 			Namespace: c.Namespace, Version: c.Version,
-			Plans: &plan.Submitter{Live: reader, API: w.Live, Manifests: registry, Locks: locks, Rates: rates.New(now), Events: w.Events, Log: c.Log, Namespace: c.Namespace},
+			Plans: &plan.Submitter{Live: reader, API: w.Live, Manifests: registry, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace},
 		},
 	}
 }

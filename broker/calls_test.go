@@ -72,8 +72,8 @@ func TestFromPlanToDeed(t *testing.T) {
 		t.Errorf("finished %+v", f)
 	}
 	r.want(r.do("c9", "fs_read", `{"device":"web1","path":"/srv/a"}`), doors.Refused, "ItemOver")
-	if want := []string{"PlanSubmitted", "StepSucceeded", "StepSucceeded"}; !slices.Equal(r.events.all, want) {
-		t.Errorf("events %q, want %q", r.events.all, want)
+	if len(r.events.all) != 0 {
+		t.Errorf("events %q of what the objects tell", r.events.all)
 	}
 }
 

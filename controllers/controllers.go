@@ -53,7 +53,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		"person":   (&person.Reconciler{Client: c}).Setup,
 		"agent":    (&agent.Reconciler{Client: c, Live: live, Settings: o.Settings, Events: events, Log: o.Log}).Setup,
 		"workitem": (&workitem.Reconciler{Client: c, Live: live, Guard: guard, Events: events, Log: o.Log, Now: o.Now}).Setup,
-		"plan":     (&plan.Reconciler{Client: c, Live: live, Guard: guard, Events: events, Log: o.Log, Now: o.Now}).Setup,
+		"plan":     (&plan.Reconciler{Client: c, Live: live, Guard: guard, Log: o.Log, Now: o.Now}).Setup,
 		"gate":     (&gate.Reconciler{Client: c, Live: live, Sign: o.Sign, Events: events, Log: o.Log, Now: o.Now, Metrics: o.Metrics}).Setup,
 	} {
 		if err := setup(mgr); err != nil {

@@ -68,7 +68,7 @@ type PlanState string
 const (
 	// PlanNotReady: it has no steps, or its gate could not be opened yet.
 	PlanNotReady PlanState = "NotReady"
-	// PlanAwaitingApproval: its gate is open.
+	// PlanAwaitingApproval: its gate is open, or about to be. Every plan begins with it, without a write.
 	PlanAwaitingApproval PlanState = "AwaitingApproval"
 	// PlanApproved: its gate was approved.
 	PlanApproved PlanState = "Approved"
@@ -80,7 +80,7 @@ const (
 	PlanSuperseded PlanState = "Superseded"
 )
 
-// PlanStatus is written by the manager.
+// PlanStatus is written by the manager, once nothing waits for a person any more or something hinders that.
 type PlanStatus struct {
 	// observedGeneration of the last pass.
 	// +optional
@@ -92,6 +92,7 @@ type PlanStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// state, derived from the gate.
 	// +optional
+	// +kubebuilder:default=AwaitingApproval
 	State PlanState `json:"state,omitempty"`
 }
 
@@ -111,6 +112,7 @@ type Plan struct {
 
 	Spec PlanSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={}
 	Status PlanStatus `json:"status,omitempty"`
 }
 

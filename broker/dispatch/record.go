@@ -56,14 +56,10 @@ func (d *Dispatcher) tell(ctx context.Context, j *v1alpha1.DeviceJob, it *v1alph
 	telemetry.Changed(ctx, d.Log, "devicejob.ended", jobEvent(j, it), slog.String("job", j.Name), slog.String("state", string(j.Status.State)),
 		slog.Int("step", int(j.Spec.Step)), slog.String("audit_hash", j.Status.AuditHash))
 	d.Meter.Ended(j.Status.State)
-	if it == nil {
-		return
+	if it == nil || j.Status.State == v1alpha1.JobSucceeded {
+		return // the job tells of a success
 	}
-	kind, reason := corev1.EventTypeNormal, "StepSucceeded"
-	if j.Status.State != v1alpha1.JobSucceeded {
-		kind, reason = corev1.EventTypeWarning, "StepFailed"
-	}
-	d.Events.Eventf(it, nil, kind, reason, "Dispatch", "step %d of %s: %s on %s: %s", j.Spec.Step, j.Spec.Gate.Name, j.Spec.Capability, j.Spec.Device, j.Status.State)
+	d.Events.Eventf(it, nil, corev1.EventTypeWarning, "StepFailed", "Dispatch", "step %d of %s: %s on %s: %s", j.Spec.Step, j.Spec.Gate.Name, j.Spec.Capability, j.Spec.Device, j.Status.State)
 }
 
 // haltUnknown asks a person: the halt's ID comes from the deed, so that it is one halt however often it is filed.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +20,6 @@ import (
 	"nisse.io/nisse/broker/dispatch"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/broker/live"
-	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/serial"
 	"nisse.io/nisse/broker/tools"
 	"nisse.io/nisse/internal/canonical"
@@ -54,7 +52,6 @@ type Submitter struct {
 	Manifests Manifests
 	Locks     *serial.Keys
 	Rates     *rates.Buckets
-	Events    report.Events
 	Log       *slog.Logger
 	Namespace string
 }
@@ -241,7 +238,6 @@ func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, st
 	crashpoint.Hit("broker.plan.after")
 	telemetry.Changed(ctx, s.Log, "plan.submitted", telemetry.Event{Agent: w.Agent.Name, TaskID: w.Item.Correlation(), Cause: id},
 		slog.String("plan", p.Name), slog.Int("steps", len(steps)))
-	s.Events.Eventf(w.Item, nil, corev1.EventTypeNormal, "PlanSubmitted", "Submit", "rev-%d with %d steps", revision, len(steps))
 	return submitted(p), nil
 }
 

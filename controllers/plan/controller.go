@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,10 +38,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Guard against forged approvals.
 	Guard Guard
-	// Events tells the story on the work item.
-	Events events.EventRecorder
-	Log    *slog.Logger
-	Now    func() time.Time
+	Log   *slog.Logger
+	Now   func() time.Time
 }
 
 // scope is what one pass knows of a plan.
@@ -176,7 +172,6 @@ func (r *Reconciler) create(ctx context.Context, s *scope, item *v1alpha1.WorkIt
 	if created {
 		telemetry.Changed(ctx, r.Log, "gate.opened", telemetry.Event{Agent: g.Spec.Agent, TaskID: item.Correlation(), Cause: s.plan.Name},
 			slog.String("gate", made.Name), slog.String("gate_uid", string(made.UID)), slog.String("digest", made.Spec.Digest))
-		r.Events.Eventf(item, made, corev1.EventTypeNormal, "GateOpened", "Open", "rev-%d waits for %s.", g.Spec.Revision, render.Names(g.Spec.Approvers))
 	}
 	s.follow(made)
 	return nil
@@ -199,6 +194,8 @@ func (s *scope) settle(err error) {
 		return
 	case s.state == "":
 		return // nothing is known yet, and nothing is written
+	case s.state == v1alpha1.PlanAwaitingApproval && len(st.Conditions) == 0:
+		return // as every plan begins: its gate and its work item tell that a person is asked
 	default:
 		st.State = s.state
 		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, string(s.state), "")

@@ -193,12 +193,12 @@ func TestStates(t *testing.T) {
 		}, v1alpha1.WorkItemAwaitingInput, "lucas", []string{"Halted"}},
 		{"finished", func(b *bench) {
 			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "Done.", At: metav1.Now()} })
-		}, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
-		{"asked to end", func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Close = true }) }, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
+		}, v1alpha1.WorkItemClosed, "", nil},
+		{"asked to end", func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Close = true }) }, v1alpha1.WorkItemClosed, "", nil},
 		{"asked to end while stopped", func(b *bench) {
 			b.stop("s1")
 			b.Update(b.Item, func() { b.Item.Spec.Close = true })
-		}, v1alpha1.WorkItemClosed, "", []string{"Closed"}},
+		}, v1alpha1.WorkItemClosed, "", nil},
 		{"the agent turned to another", func(b *bench) { b.Status(b.Agent, func() { b.Agent.Status.ActiveWorkItem = "wi-0" }) }, v1alpha1.WorkItemOpen, "wi-0", []string{"Queued"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -172,7 +172,6 @@ func (r *Reconciler) tell(ctx context.Context, s *scope) {
 	case v1alpha1.WorkItemClosed:
 		name = "work_item.closed"
 		attrs = append(attrs, slog.String("result", string(s.item.Status.Outcome.Result)))
-		r.Events.Eventf(s.item, nil, corev1.EventTypeNormal, "Closed", "Close", "Closed: %s.", s.item.Status.Outcome.Result)
 	case v1alpha1.WorkItemWorking, v1alpha1.WorkItemAwaitingApproval, v1alpha1.WorkItemAwaitingInput:
 	}
 	telemetry.Changed(ctx, r.Log, name, telemetry.Event{Agent: s.item.Spec.Agent, TaskID: s.item.Correlation(), Cause: cause}, attrs...)
