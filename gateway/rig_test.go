@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -60,10 +61,13 @@ type rig struct {
 	gates id.UserID
 	room  id.RoomID
 
-	away   atomic.Bool // the API server does not answer the gateway
-	halt   func()      // stops the gateway
-	door   string
-	client *http.Client
+	away  atomic.Bool // the API server does not answer the gateway
+	blind blindfold   // the gateway's cache learns of no work items
+	halt  func()      // stops the gateway
+	// routedBefore is how many messages this process had taken in when the test began to count.
+	routedBefore float64
+	door         string
+	client       *http.Client
 }
 
 func newRig(t *testing.T) *rig {
@@ -127,8 +131,9 @@ func (r *rig) create(o client.Object) {
 
 // RoundTrip is the gateway's way to the API server.
 type faulty struct {
-	away *atomic.Bool
-	next http.RoundTripper
+	away  *atomic.Bool
+	blind *blindfold
+	next  http.RoundTripper
 }
 
 var errAway = errors.New("the API server is away")
@@ -137,7 +142,55 @@ func (f faulty) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.away.Load() {
 		return nil, errAway
 	}
+	req, err := f.blind.over(req)
+	if err != nil {
+		return nil, err
+	}
 	return f.next.RoundTrip(req)
+}
+
+// blindfold keeps what informers ask about work items from being answered, and lets everything else through: a cache that lags, and
+// an API server that does not.
+type blindfold struct {
+	mu    sync.Mutex
+	on    bool
+	watch []context.CancelFunc
+}
+
+func (b *blindfold) put() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.on = true
+	for _, cancel := range b.watch {
+		cancel()
+	}
+	b.watch = nil
+}
+
+func (b *blindfold) drop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.on = false
+}
+
+func (b *blindfold) over(req *http.Request) (*http.Request, error) {
+	q := req.URL.Query()
+	watch := q.Get("watch") != ""
+	if !strings.HasSuffix(req.URL.Path, "/workitems") || !(watch || q.Has("resourceVersion")) {
+		return req, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.on {
+		return nil, errAway
+	}
+	ctx := req.Context()
+	if watch {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		b.watch = append(b.watch, cancel)
+	}
+	return req.WithContext(ctx), nil
 }
 
 // start the gateway on the state it has, and wait until the agent is connected.
@@ -146,7 +199,7 @@ func (r *rig) start() {
 	s, err := store.Open(r.t.Context(), filepath.Join(r.dir, "state"))
 	r.must(err)
 	cfg := rest.CopyConfig(r.cfg)
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{&r.away, next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{&r.away, &r.blind, next} })
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: apitest.Scheme(), Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{r.ns: {}}},
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",

@@ -54,7 +54,7 @@ func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
 		if root == "" {
 			root = m.Event.ID
 		}
-		if err := tx.AddThread(store.Thread{WorkItem: route.WorkItem, Agent: d.Agent, Room: m.Event.Room, Root: root}); err != nil {
+		if err := tx.AddThread(store.Thread{WorkItem: route.WorkItem, Agent: d.Agent, Room: m.Event.Room, Root: root, Unseen: true}); err != nil {
 			return err
 		}
 	}
@@ -97,21 +97,33 @@ func (d Desk) view(ctx context.Context, tx *store.Tx, e routing.Event) (routing.
 		}
 	}
 	var err error
-	if v.Active, err = d.active(ctx, agent.Status.ActiveWorkItem); err != nil {
+	if v.Active, err = d.active(ctx, tx, agent.Status.ActiveWorkItem); err != nil {
 		return v, err
 	}
 	if v.Thread, err = d.thread(ctx, tx, e); err != nil {
 		return v, err
 	}
+	for _, item := range []*routing.Item{v.Active, v.Thread} {
+		if item == nil || item.Held {
+			continue
+		}
+		if item.Held, err = tx.Stopping(d.Agent, item.Name); err != nil {
+			return v, err
+		}
+	}
 	v.Gates, err = d.gates(ctx, tx, e)
 	return v, err
 }
 
-// active is the item the agent works on; before the manager has chosen one, the oldest that is not over.
-func (d Desk) active(ctx context.Context, name string) (*routing.Item, error) {
+// active is the item the agent works on; while the manager has yet to choose another, the oldest that is not over; and if there is none
+// of these, the one that the oldest message still to be worked off will open. One that is over counts when nothing else is known.
+func (d Desk) active(ctx context.Context, tx *store.Tx, name string) (*routing.Item, error) {
+	var last *routing.Item
 	if name != "" {
-		item, _, err := d.item(ctx, name)
-		return item, err
+		var err error
+		if last, err = d.named(ctx, tx, name); err != nil || !last.Over {
+			return last, err
+		}
 	}
 	var all v1alpha1.WorkItemList
 	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
@@ -124,31 +136,38 @@ func (d Desk) active(ctx context.Context, name string) (*routing.Item, error) {
 			oldest = w
 		}
 	}
-	if oldest == nil {
-		return nil, nil
+	if oldest != nil {
+		return asItem(oldest), nil
 	}
-	return asItem(oldest), nil
+	opening, ok, err := tx.OldestOpening(d.Agent)
+	if err != nil || !ok {
+		return last, err
+	}
+	return &routing.Item{Name: opening.Route.WorkItem, Title: opening.Route.Title}, nil
 }
 
-// thread is the item that the message belongs to by where it was said. One that is about to be made counts as there; one that was
-// made and is gone is over.
+// thread is the item that the message belongs to by where it was said.
 func (d Desk) thread(ctx context.Context, tx *store.Tx, e routing.Event) (*routing.Item, error) {
 	for _, event := range []string{e.Thread, e.ReplyTo} {
 		name, err := tx.ItemOf(d.Agent, event)
 		if err != nil {
 			return nil, err
 		}
-		if name == "" {
-			continue
+		if name != "" {
+			return d.named(ctx, tx, name)
 		}
-		item, found, err := d.item(ctx, name)
-		if err != nil || found {
-			return item, err
-		}
-		opening, err := tx.Opening(name)
-		return &routing.Item{Name: name, Title: name, Over: !opening}, err
 	}
 	return nil, nil
+}
+
+// named is an item that somebody named. One that is about to be made, or to show, counts as there; one that was there and is gone is over.
+func (d Desk) named(ctx context.Context, tx *store.Tx, name string) (*routing.Item, error) {
+	item, found, err := d.item(ctx, name)
+	if err != nil || found {
+		return item, err
+	}
+	expected, err := tx.Expected(name)
+	return &routing.Item{Name: name, Title: name, Over: !expected}, err
 }
 
 func (d Desk) item(ctx context.Context, name string) (*routing.Item, bool, error) {
@@ -163,7 +182,7 @@ func (d Desk) item(ctx context.Context, name string) (*routing.Item, bool, error
 }
 
 func asItem(w *v1alpha1.WorkItem) *routing.Item {
-	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput}
+	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput, Held: w.Stopped() || w.Halted()}
 	if !item.Over && w.Asking() {
 		item.Question = w.Status.Runtime.Question.ID
 	}

@@ -58,7 +58,7 @@ func In(t store.Thread, o store.Outbound) store.Outbound {
 	return o
 }
 
-// Reconciler begins the threads of items that were made by hand.
+// Reconciler begins the threads of items that were made by hand, and notes which items were seen.
 type Reconciler struct {
 	Objects client.Reader
 	Store   *store.Store
@@ -66,6 +66,9 @@ type Reconciler struct {
 
 // Reconcile one item.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if err := r.Store.Seen(ctx, req.Name); err != nil { // also of one that is gone by now: it was there
+		return ctrl.Result{}, fmt.Errorf("note that %s was seen: %w", req.Name, err)
+	}
 	var w v1alpha1.WorkItem
 	if err := r.Objects.Get(ctx, req.NamespacedName, &w); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -139,6 +139,9 @@ func (v View) answer(c decision.Command, may Rights) Route {
 	}
 	switch len(halts) {
 	case 0:
+		if item := v.held(); item != nil {
+			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.")
+		}
 		return gates("Nothing is halted here.")
 	case 1:
 	default:
@@ -170,10 +173,7 @@ func (v View) elsewhere(g Gate) (Route, bool) {
 
 // notOpen says what became of a revision.
 func (v View) notOpen(revision int32) string {
-	item := v.Thread
-	if item == nil {
-		item = v.Active
-	}
+	item := v.here()
 	for _, g := range v.Gates {
 		if g.Kind != Plan || g.Revision != revision || g.Open || (item != nil && g.WorkItem != item.Name) {
 			continue

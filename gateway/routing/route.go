@@ -23,7 +23,7 @@ const (
 	Data Kind = "data"
 	// Decide: a gate is decided.
 	Decide Kind = "decide"
-	// Stop the item.
+	// Stop the item; without one, or with Wide, what the agent works on.
 	Stop Kind = "stop"
 	// Status is asked for.
 	Status Kind = "status"
@@ -37,6 +37,8 @@ type Route struct {
 	MayInstruct bool   `json:"mayInstruct,omitempty"`
 	// WorkItem that is meant. Open leaves it empty: its name comes from the event.
 	WorkItem string `json:"workItem,omitempty"`
+	// Wide: said to the room and not in an item's thread, so that whatever runs is meant, whether it was known here or not.
+	Wide bool `json:"wide,omitempty"`
 	// Title of the item that opens.
 	Title string `json:"title,omitempty"`
 	// Text: words, or what goes with a decision.
@@ -105,7 +107,8 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 		}
 		return v.reject(c, may)
 	case decision.Continue, decision.Replan, decision.Abandon:
-		if len(v.shownOf(Halt)) == 0 && (v.asking() || c.Text != "") {
+		// What follows a stop at its heels is its answer, not a sentence that happens to begin like one.
+		if len(v.shownOf(Halt)) == 0 && v.held() == nil && (v.asking() || c.Text != "") {
 			return words(e, v, who, may)
 		}
 		return v.answer(c, may)
@@ -121,13 +124,26 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 	return words(e, v, who, may)
 }
 
+// here is the item that words said here and now are about.
+func (v View) here() *Item {
+	if v.Thread != nil {
+		return v.Thread
+	}
+	return v.Active
+}
+
 // asking tells whether words said here and now would answer a question.
 func (v View) asking() bool {
-	item := v.Thread
-	if item == nil {
-		item = v.Active
-	}
+	item := v.here()
 	return item != nil && item.Question != "" && !item.Over
+}
+
+// held is the item here if a stop or a halt holds it.
+func (v View) held() *Item {
+	if item := v.here(); item != nil && item.Held && !item.Over {
+		return item
+	}
+	return nil
 }
 
 func words(e Event, v View, who string, may Rights) Route {
@@ -168,17 +184,12 @@ func (v View) stop(may Rights) Route {
 	if !may.Instruct {
 		return tell("Only " + list(v.who(instruct), "or") + " can stop " + v.Agent + ".")
 	}
-	item := v.Thread
-	if item == nil {
-		item = v.Active
+	// Whether there is anything to stop is not decided here: what is known may lag, and "nothing is running" must be true when it is said.
+	r := Route{Kind: Stop, Wide: v.Thread == nil}
+	if item := v.here(); item != nil {
+		r.WorkItem = item.Name
 	}
-	switch {
-	case item == nil:
-		return tell("Nothing is running.")
-	case item.Over:
-		return tell(sanitize.Quote(item.Title) + " is over; nothing runs for it any more.")
-	}
-	return Route{Kind: Stop, WorkItem: item.Name}
+	return r
 }
 
 // Title of an item: the first line of the words, on one line, at most 120 runes.

@@ -23,6 +23,7 @@ func disk() *Item  { return &Item{Name: "wi-2", Title: "disk"} }
 
 func asks(i *Item) *Item  { i.Waits, i.Question = true, "q1"; return i }
 func waits(i *Item) *Item { i.Waits = true; return i }
+func held(i *Item) *Item  { i.Held = true; return i }
 func over(i *Item) *Item  { i.Over = true; return i }
 
 func rev(n int32, item string, change ...func(*Gate)) Gate {
@@ -101,6 +102,18 @@ func TestWords(t *testing.T) {
 		"a sentence that begins like an answer": {
 			say(lucas, "continue with the backup of web2", View{}),
 			Route{Kind: Open, Person: "lucas", MayInstruct: true, Title: "continue with the backup of web2", Text: "continue with the backup of web2"},
+		},
+		"a sentence that begins like an answer, behind a stop": {
+			say(lucas, "replan it with web2", View{Active: held(nginx())}),
+			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.`, Gates: true},
+		},
+		"the same in another item's thread": {
+			say(lucas, "replan it with web2", View{Active: held(nginx()), Thread: disk()}),
+			Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-2", Text: "replan it with web2"},
+		},
+		"an answer behind a stop, while a question is open": {
+			say(lucas, "continue", View{Active: held(asks(nginx()))}),
+			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.`, Gates: true},
 		},
 		"a quoted approval is words": {
 			say(lucas, "> approve rev-1", View{Active: nginx(), Thread: nginx(), Gates: []Gate{rev(1, "wi-1")}}),
@@ -252,11 +265,11 @@ func TestStopAndStatus(t *testing.T) {
 	for name, tc := range map[string]struct {
 		got, want Route
 	}{
-		"the active item":           {say(lucas, "stop", View{Active: nginx()}), Route{Kind: Stop, Person: "lucas", WorkItem: "wi-1"}},
+		"the active item":           {say(lucas, "stop", View{Active: nginx()}), Route{Kind: Stop, Person: "lucas", WorkItem: "wi-1", Wide: true}},
 		"the thread's item":         {say(anna, "stop", View{Active: nginx(), Thread: disk()}), Route{Kind: Stop, Person: "anna", WorkItem: "wi-2"}},
-		"while a question is open":  {say(anna, "stop", View{Active: asks(nginx())}), Route{Kind: Stop, Person: "anna", WorkItem: "wi-1"}},
-		"nothing":                   {say(lucas, "stop", View{}), Route{Kind: Tell, Person: "lucas", Tell: "Nothing is running."}},
-		"one that is over":          {say(lucas, "stop", View{Thread: over(nginx())}), Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is over; nothing runs for it any more.`}},
+		"while a question is open":  {say(anna, "stop", View{Active: asks(nginx())}), Route{Kind: Stop, Person: "anna", WorkItem: "wi-1", Wide: true}},
+		"nothing that is known":     {say(lucas, "stop", View{}), Route{Kind: Stop, Person: "lucas", Wide: true}},
+		"one that is over, perhaps": {say(lucas, "stop", View{Thread: over(nginx())}), Route{Kind: Stop, Person: "lucas", WorkItem: "wi-1"}},
 		"one who may only approve":  {say(vera, "stop", View{Active: nginx()}), Route{Kind: Tell, Person: "vera", Tell: "Only anna, lucas or t1 can stop ops."}},
 		"status":                    {say(vera, "status", View{}), Route{Kind: Status, Person: "vera"}},
 		"status, no rights":         {say(rolf, "status", View{}), Route{Kind: Tell, Person: "rolf", Tell: "Only anna, lucas, t1 or vera can ask ops that."}},

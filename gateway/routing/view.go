@@ -32,7 +32,7 @@ type View struct {
 	// People are all Persons; May holds the rights of those whom the Agent names.
 	People []Person
 	May    map[string]Rights
-	// Active is the item that the agent works on; nil when idle.
+	// Active is the item that the agent works on or takes up next, as far as is known here; nil when none is.
 	Active *Item
 	// Thread is the item in whose thread the message was sent, or whose message it answers; nil when it belongs to none.
 	Thread *Item
@@ -60,6 +60,8 @@ type Item struct {
 	Over bool
 	// Waits for a person's words or for the answer to a halt.
 	Waits bool
+	// Held: a stop or a halt that nobody has answered holds it, or a stop was said that is about to.
+	Held bool
 	// Question that is open; empty when none.
 	Question string
 }

@@ -114,8 +114,25 @@ func (t *Tx) Finish(eventID, reason string) error {
 	return t.exec("UPDATE inbox SET state = ?, error = ? WHERE event_id = ?", state, reason, eventID)
 }
 
-// Opening tells whether a message that opens this item is still to be worked off.
-func (t *Tx) Opening(workItem string) (bool, error) {
+// OldestOpening is the first of an agent's messages that open an item and are still to be worked off.
+func (t *Tx) OldestOpening(agent string) (Inbound, bool, error) {
+	m, err := scanInbound(t.QueryRowContext(t.ctx, "SELECT "+inboundColumns+" FROM inbox WHERE agent = ? AND kind = ? AND state = 'new' ORDER BY seq LIMIT 1",
+		agent, string(routing.Open)))
+	ok, err := found(err)
+	return m, ok, err
+}
+
+// Stopping tells whether a stop that was said is still to be worked off: one of this item, or of whatever the agent works on.
+func (t *Tx) Stopping(agent, workItem string) (bool, error) {
 	var one int
-	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM inbox WHERE work_item = ? AND kind = ? AND state = 'new'", workItem, string(routing.Open)).Scan(&one))
+	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM inbox WHERE agent = ? AND kind = ? AND state = 'new' AND work_item IN (?, '') LIMIT 1",
+		agent, string(routing.Stop), workItem).Scan(&one))
+}
+
+// StopOf is the first stop of an item that is still to be worked off.
+func (s *Store) StopOf(ctx context.Context, agent, workItem string) (Inbound, bool, error) {
+	m, err := scanInbound(s.db.QueryRowContext(ctx, "SELECT "+inboundColumns+" FROM inbox WHERE agent = ? AND kind = ? AND state = 'new' AND work_item = ? ORDER BY seq LIMIT 1",
+		agent, string(routing.Stop), workItem))
+	ok, err := found(err)
+	return m, ok, err
 }

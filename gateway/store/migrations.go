@@ -124,6 +124,10 @@ var migrations = []string{
 		digest TEXT NOT NULL
 	) STRICT;
 	`,
+	`
+	-- 1 from the message that opens an item until the item was seen among the API server's objects.
+	ALTER TABLE threads ADD COLUMN unseen INTEGER NOT NULL DEFAULT 0;
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

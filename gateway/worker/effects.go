@@ -18,7 +18,6 @@ import (
 	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
-	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/internal/sanitize"
@@ -34,6 +33,9 @@ func (w *Worker) open(ctx context.Context, m store.Inbound) error {
 			Agent: m.Agent, Title: m.Route.Title,
 			Source: v1alpha1.Source{Kind: v1alpha1.SourceMatrix, Matrix: &v1alpha1.MatrixEvent{Room: m.Room, EventID: m.EventID, Sender: m.Sender}},
 		},
+	}
+	if err := w.stopFirst(ctx, m, item); err != nil {
+		return err
 	}
 	crashpoint.Hit("gateway.workitem.before")
 	err := w.Objects.Create(ctx, item)
@@ -121,14 +123,19 @@ func (w *Worker) others(ctx context.Context, agent, without string) ([]v1alpha1.
 	if err := w.Live.List(ctx, &all, client.InNamespace(w.Namespace)); err != nil {
 		return nil, fmt.Errorf("list work items: %w", err)
 	}
-	mine := slices.DeleteFunc(all.Items, func(i v1alpha1.WorkItem) bool { return i.Spec.Agent != agent || i.Name == without || i.Over() })
+	return pending(all.Items, agent, without), nil
+}
+
+// pending are those of an agent's items that are not over, oldest first.
+func pending(all []v1alpha1.WorkItem, agent, without string) []v1alpha1.WorkItem {
+	mine := slices.DeleteFunc(all, func(i v1alpha1.WorkItem) bool { return i.Spec.Agent != agent || i.Name == without || i.Over() })
 	slices.SortFunc(mine, func(x, y v1alpha1.WorkItem) int {
 		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
 			return c
 		}
 		return compare(x.Name, y.Name)
 	})
-	return mine, nil
+	return mine
 }
 
 // words reach the item's agent; if a question was open, they answer it.
@@ -177,27 +184,6 @@ func (w *Worker) decide(ctx context.Context, m store.Inbound) error {
 		return fmt.Errorf("make approval %s: %w", a.Name, err)
 	}
 	crashpoint.Hit("gateway.approval.after")
-	return w.finish(ctx, m, "", func(*store.Tx) error { return nil })
-}
-
-// stop asks that nothing more runs for the item.
-func (w *Worker) stop(ctx context.Context, m store.Inbound) error {
-	id := "stop-" + canonical.Hex([]byte("nisse.io/stop/v1\x00" + m.Room + "\x00" + m.EventID))[:32]
-	err := w.change(ctx, m.Route.WorkItem, w.patch, func(item *v1alpha1.WorkItem) (map[string]any, error) {
-		if item.Over() {
-			return nil, &refusal{reason: "Over", text: sanitize.Quote(item.Spec.Title) + " is over; nothing runs for it any more."}
-		}
-		if item.Stopped() && item.Spec.Stop.ID != id {
-			return nil, &refusal{reason: "Stopped", text: "It is stopped already: answer `continue`, `replan` or `abandon`."}
-		}
-		return map[string]any{"spec": map[string]any{"stop": map[string]any{"id": id, "by": m.Route.Person}}}, nil
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return &refusal{reason: "NotFound", text: "It is over; nothing runs for it any more."}
-	case err != nil:
-		return fmt.Errorf("stop %s: %w", m.Route.WorkItem, err)
-	}
 	return w.finish(ctx, m, "", func(*store.Tx) error { return nil })
 }
 
