@@ -152,6 +152,9 @@ func (it *Item) result(r event.Result) {
 	}
 	c := it.Open[i]
 	it.Open = slices.Delete(it.Open, i, i+1)
+	if r.Status != doors.Done && r.Status != doors.Pending && (it.failed != c.Ask || c.Index < it.failedAt) {
+		it.failed, it.failedAt = c.Ask, c.Index
+	}
 	if r.Stop != "" {
 		it.stop(r.Stop)
 		return

@@ -86,6 +86,10 @@ func (it *Item) nextCall(c Call, env Env) Effect {
 	if terminal(c.Tool) && it.Wake > it.Answered {
 		return Answer{Call: c, Why: "not run: a person wrote meanwhile; read that first, then decide again"}
 	}
+	if c.Tool == Finish && !c.behalf() && it.failed == c.Ask && it.failedAt < c.Index {
+		// Its summary was written before anybody knew how the calls before it would end.
+		return Answer{Call: c, Why: "not run: a call before it in the same answer did not succeed; read its result, then decide again"}
+	}
 	if !c.behalf() {
 		if a, stop := it.bounds(c, env); stop {
 			return a

@@ -528,3 +528,45 @@ func TestProgressLines(t *testing.T) {
 		})
 	}
 }
+
+// A summary that was written before the calls beside it had ended is said, and ends the work, only if they succeeded.
+func TestFinishBesideCallsThatDidNotSucceed(t *testing.T) {
+	finish := want(Finish, `{"summary":"all is done"}`)
+	for name, tt := range map[string]struct {
+		wanted []Wanted
+		status string
+		ends   bool
+	}{
+		"after a call that succeeded":           {[]Wanted{want("fs_write", `{}`), finish}, doors.Done, true},
+		"after one that failed":                 {[]Wanted{want("fs_write", `{}`), finish}, doors.Failed, false},
+		"after one that was refused":            {[]Wanted{want("fs_write", `{}`), finish}, doors.Refused, false},
+		"after one whose end nobody knows":      {[]Wanted{want("fs_write", `{}`), finish}, doors.Unknown, false},
+		"after one that could not be made":      {[]Wanted{want("unknown", `{}`), finish}, "", false},
+		"before one that could not be made":     {[]Wanted{finish, want("unknown", `{}`)}, "", true},
+		"after the same again, which succeeded": {[]Wanted{want("fs_write", `{}`), want("fs_read", `{}`), finish}, doors.Refused, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.person("do it")
+			w.ask(Reply{Wanted: tt.wanted})
+			status := tt.status
+			for {
+				c, ok := w.local().(CallTool)
+				if !ok || c.Call.Tool == Finish {
+					if ok != tt.ends {
+						t.Errorf("finish is called: %v, want %v", ok, tt.ends)
+					}
+					break
+				}
+				w.call(c.Call.Tool, doors.ToolResult{Status: status})
+				status = doors.Done
+			}
+			if said := fmt.Sprint(w.say); strings.Contains(said, "all is done") != tt.ends {
+				t.Errorf("said %s", said)
+			}
+			if _, asks := w.it().Next(w.env).(AskModel); asks == tt.ends {
+				t.Errorf("the model is asked again: %v, want %v", asks, !tt.ends)
+			}
+		})
+	}
+}

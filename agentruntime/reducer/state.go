@@ -81,6 +81,9 @@ type Item struct {
 	decided string
 	// Finished: the broker took the item's end. Ended: the item is over.
 	Finished, Ended bool
+	// failed is the answer of the model whose call at failedAt, the first of them, did not succeed.
+	failed   string
+	failedAt int
 	// Said last in the room, so that the same words are not said twice in a row.
 	Said string
 	// Model that answered last.
