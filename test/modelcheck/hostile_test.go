@@ -3,6 +3,7 @@ package modelcheck
 import (
 	"flag"
 	"os"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,10 +19,13 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("rapid.steps"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set("200") // a number: it cannot fail
 	}
+	if *runsFlag > 0 {
+		_ = flag.Set("rapid.checks", strconv.Itoa(*runsFlag))
+	}
 	os.Exit(m.Run())
 }
 
-// Random interleavings. After every action, no deed has happened twice.
+// Random interleavings of whatever calls a runtime may make. After every action, no deed has happened twice.
 func TestDeedsAtMostOnce(t *testing.T) {
 	ran := 0
 	rapid.Check(t, func(rt *rapid.T) {

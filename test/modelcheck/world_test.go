@@ -1,6 +1,8 @@
-// Package modelcheck runs random interleavings of everything that can happen around a deed - calls repeated, brokers and device
-// killed at any moment, messages lost, doubled and late, revisions and stops written in between, the API server put back to an older
-// state - with the manager's real policy, the broker's real judge and the real device, and holds the one invariant: deeds per (gate, step, attempt) <= 1.
+// Package modelcheck runs random interleavings of everything that can happen around a deed, with the manager's real policy and
+// workflow, the broker's real judge, the real device and the real core of the runtime. In the hostile mode the runtime is whatever
+// calls it pleases, and the API server may be put back to an older state: no deed happens twice. In the honest mode the runtime is
+// the product's, over its real log: nothing is done, said or heard twice either, nothing is lost, and the work comes to an end once
+// the world is quiet.
 package modelcheck
 
 import (
@@ -13,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/judge"
+	"nisse.io/nisse/broker/tools"
 	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
@@ -82,6 +86,9 @@ type op struct {
 type packet struct {
 	job  string
 	body []byte
+	// deed and from whom; of an honest run.
+	deed string
+	from *request
 }
 
 // world is everything.
@@ -115,14 +122,15 @@ func newWorld(t T, dir string) *world {
 	w := &world{t: t, dir: dir, now: time.Unix(1_800_000_000, 0), keys: map[string]ed25519.PrivateKey{"request": seeded(1), "approval": seeded(2), "device": seeded(3)}}
 	w.must(os.MkdirAll(filepath.Join(dir, "out"), 0o755))
 	w.text = fmt.Appendf(nil, `{"v":1,"device":"d","keys":{"request":[%q],"approval":[%q]},"limits":{"writeBytes":1,"outputBytes":4096,"timeoutSeconds":30},
-		"commands":[{"argv":["/usr/bin/mktemp","{f}"],"slots":{"f":{"type":"path","glob":%q}},"approval":"Required"}]}`,
-		dsse.EncodeKey(public(w.keys["request"])), dsse.EncodeKey(public(w.keys["approval"])), filepath.Join(dir, "out", "*"))
+		"commands":[{"argv":["/usr/bin/mktemp","{f}"],"slots":{"f":{"type":"path","glob":%q}},"approval":"Required"},
+			{"argv":["/usr/bin/mktemp","-q","{f}"],"slots":{"f":{"type":"path","glob":%q}},"approval":"None"}]}`,
+		dsse.EncodeKey(public(w.keys["request"])), dsse.EncodeKey(public(w.keys["approval"])), filepath.Join(dir, "out", "plan*"), filepath.Join(dir, "out", "free*"))
 	m, err := manifest.Parse(w.text)
 	w.must(err)
 	digest, err := m.Digest()
 	w.must(err)
 	w.manifest = m
-	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Tools: api.Tools{Allow: []string{manifest.Exec}}, Devices: []string{"d"},
+	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Workflow: api.WorkflowOperations, Tools: api.Tools{Allow: []string{manifest.Exec, tools.SubmitPlan, tools.AskHuman}}, Devices: []string{"d"},
 		People: []api.AgentPerson{{Name: "lucas", May: []api.Right{api.RightApprove}}}}}
 	w.people = []api.Person{{ObjectMeta: metav1.ObjectMeta{Name: "lucas"}, Spec: api.PersonSpec{Identities: api.Identities{Kubernetes: []string{"lucas@example.org"}}}}}
 	w.device = api.Device{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "device"}, Spec: api.DeviceSpec{ManifestDigest: digest, PublicKey: dsse.EncodeKey(public(w.keys["device"]))}}
@@ -226,7 +234,12 @@ func (w *world) decide() {
 			}
 		}
 		v := policy.Decide(g, &w.agent, w.people, own, w.now)
-		if v.Outcome != api.GateApproved {
+		if v.Outcome != "" {
+			at := metav1.NewTime(w.now)
+			g.Status.DecidedAt = &at
+		}
+		plan := slices.IndexFunc(w.cluster.plans, func(p api.Plan) bool { return string(p.UID) == g.Spec.Subject.UID })
+		if v.Outcome != api.GateApproved || plan < 0 {
 			g.Status.Outcome, g.Status.Decisions = v.Outcome, v.Decisions
 			continue
 		}
@@ -234,7 +247,7 @@ func (w *world) decide() {
 		for _, d := range v.Decisions {
 			s.Approvers = append(s.Approvers, d.Person)
 		}
-		for _, st := range w.cluster.plans[i].Spec.Steps {
+		for _, st := range w.cluster.plans[plan].Spec.Steps {
 			s.Calls, s.Attempts = append(s.Calls, judge.StepCall(st).Hash()), append(s.Attempts, 1)
 		}
 		env, err := s.Sign(w.keys["approval"])
@@ -349,40 +362,55 @@ func (w *world) send(j api.DeviceJob) {
 		Args: j.Spec.Args, Deed: j.Spec.Deed, At: w.now.Unix(), ExpiresAt: j.Spec.ExpiresAt.Unix(), CorrelationID: "wi", Agent: "ops",
 		Approved: &wire.Approved{GateUID: j.Spec.Gate.UID, Step: j.Spec.Step, Attempt: j.Spec.Attempt, Statement: g.Status.Statement}})
 	w.must(err)
-	w.net = append(w.net, packet{j.Name, body})
+	w.net = append(w.net, packet{job: j.Name, body: body, deed: j.Spec.Deed})
 }
 
 // --- what the network and the device do ---------------------------------------------------------------------------------
 
 // deliver a request; the answer goes back through the network too, and is written down if a broker is there to do it.
 func (w *world) deliver(p packet, answered bool) {
-	rec := httptest.NewRecorder()
-	w.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/v1/call", bytes.NewReader(p.body)))
-	if rec.Code != http.StatusOK || !answered {
+	body, ok := w.post(p.body)
+	if !ok || !answered {
 		return
 	}
 	j, ok := w.cluster.jobs[p.job]
 	if !ok || j.Status.State != "" {
 		return
 	}
-	a, err := wire.OpenAnswer(rec.Body.Bytes(), public(w.keys["device"]), "d", j.Spec.Deed)
+	a, err := wire.OpenAnswer(body, public(w.keys["device"]), "d", j.Spec.Deed)
 	w.must(err)
+	if j.Status.State = ended(a); j.Status.State != "" {
+		w.cluster.jobs[p.job] = j
+	}
+}
+
+// post a request to the device. It reports whether the device answered.
+func (w *world) post(body []byte) ([]byte, bool) {
+	rec := httptest.NewRecorder()
+	w.handler.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/v1/call", bytes.NewReader(body)))
+	return rec.Body.Bytes(), rec.Code == http.StatusOK
+}
+
+// ended is the state of a job by the device's answer; empty while it has none.
+func ended(a wire.Answer) api.JobState {
 	switch a.State {
 	case wire.Succeeded:
-		j.Status.State = api.JobSucceeded
+		return api.JobSucceeded
 	case wire.Failed:
-		j.Status.State = api.JobFailed
+		return api.JobFailed
 	case wire.Unknown:
-		j.Status.State = api.JobUnknown
+		return api.JobUnknown
 	case wire.Refused:
-		if a.Reason.Transient() {
-			return
+		switch {
+		case a.Reason.Transient():
+			return ""
+		case a.Reason == wire.Expired:
+			return api.JobExpired
 		}
-		j.Status.State = api.JobRefused
+		return api.JobRefused
 	case wire.Running, wire.NotSeen:
-		return
 	}
-	w.cluster.jobs[p.job] = j
+	return ""
 }
 
 // crash the device; with fault, in the middle of whatever it would write next.
