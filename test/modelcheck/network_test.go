@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/dispatch"
@@ -99,10 +98,4 @@ func (h *house) deviceDiesWriting() {
 	h.fault = true
 	h.arrive(h.net[i], false)
 	h.deviceDies()
-}
-
-// count what was done under a name.
-func (h *house) count(target string) int {
-	name, _, _ := strings.Cut(filepath.Base(target), ".")
-	return h.runs()[name]
 }
