@@ -378,7 +378,7 @@ func TestReportsWhyNotConnected(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"no-credentials": {func(_ *world, o *matrix.Options) { o.Credentials = matrix.Credentials{} }, matrix.LoginFailed, "no credentials"},
+		"no-credentials": {func(_ *world, o *matrix.Options) { o.Credentials = matrix.Credentials{} }, matrix.LoginFailed, "to the gateway's Secret (nisse-matrix in nisse-system"},
 		"wrong-password": {func(w *world, _ *matrix.Options) {
 			w.must(os.WriteFile(filepath.Join(w.dir, w.bot.Localpart()+".json"), fmt.Appendf(nil, `{"userID": %q, "password": "wrong"}`, w.bot), 0o600))
 		}, matrix.LoginFailed, "M_FORBIDDEN"},

@@ -63,7 +63,8 @@ func (c Credentials) password(user id.UserID) (string, error) {
 		return "", err
 	}
 	if secret == "" {
-		return "", fmt.Errorf("%w: give a file with userID %s and its password, or the homeserver's registration secret", ErrNoCredentials, user)
+		return "", fmt.Errorf("%w: add an entry NAME.json with {\"userID\": \"%s\", \"password\": …} to the gateway's Secret (nisse-matrix in nisse-system unless the chart's values name another)",
+			ErrNoCredentials, user)
 	}
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("nisse.io/matrix-password/v1\x00" + user))

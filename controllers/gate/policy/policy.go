@@ -82,11 +82,36 @@ func ChannelFits(in Input) (string, string, bool) {
 // IsAPerson wants exactly one Person behind the approver's name.
 func IsAPerson(in Input) (string, string, bool) {
 	found := identity.Resolve(in.People, in.Approval.Spec.Approver)
-	message := fmt.Sprintf("%s is not an identity of any Person.", quoted(in.Approval.Spec.Approver))
+	message := fmt.Sprintf("%s is not an identity of any Person%s.", quoted(in.Approval.Spec.Approver), instead(in))
 	if len(found) > 1 {
 		message = fmt.Sprintf("%s is claimed by %s, so it is nobody until only one of them does.", quoted(in.Approval.Spec.Approver), strings.Join(found, " and "))
 	}
 	return v1alpha1.ReasonNotAPerson, message, len(found) != 1
+}
+
+// instead tells somebody whose username is nobody's what to do; an administrator who tries kubectl for the first time is one.
+// Chat needs no advice here: the gateway has answered strangers before an Approval is made.
+func instead(in Input) string {
+	if in.Approval.Spec.Channel.Kind != v1alpha1.ChannelKubernetes {
+		return ""
+	}
+	var usernames []string
+	for i := range in.People {
+		if !slices.Contains(in.Gate.Spec.Approvers, in.People[i].Name) {
+			continue
+		}
+		for _, name := range identity.Names(&in.People[i]) {
+			if !strings.HasPrefix(name, identity.MatrixPrefix) {
+				usernames = append(usernames, quoted(name))
+			}
+		}
+	}
+	advice := "; add it under spec.identities.kubernetes of a Person"
+	if len(usernames) == 0 {
+		return advice
+	}
+	slices.Sort(usernames)
+	return advice + ", or decide as one of: " + strings.Join(usernames, ", ")
 }
 
 // MayApprove wants that Person among the gate's approvers, and still with the right. An empty list lets nobody.

@@ -110,9 +110,15 @@ func TestJudge(t *testing.T) {
 		}, v1alpha1.ReasonChannelMismatch, "", ""},
 		{"an unknown channel", func(in *Input) { in.Approval.Spec.Channel.Kind = "Pigeon" }, v1alpha1.ReasonChannelMismatch, "", ""},
 
-		{"a stranger", func(in *Input) { in.Approval.Spec.Approver = "mallory" }, v1alpha1.ReasonNotAPerson, "", `"mallory" is not an identity of any Person.`},
+		{"a stranger", func(in *Input) { in.Approval.Spec.Approver = "mallory" }, v1alpha1.ReasonNotAPerson, "",
+			`"mallory" is not an identity of any Person; add it under spec.identities.kubernetes of a Person, or decide as one of: "lucas", "maria".`},
+		{"a stranger where no approver has a username", func(in *Input) {
+			in.Approval.Spec.Approver = "mallory"
+			in.People = []v1alpha1.Person{person("lucas", "@lucas:example.org"), person("otto", "", "otto")}
+		}, v1alpha1.ReasonNotAPerson, "", `"mallory" is not an identity of any Person; add it under spec.identities.kubernetes of a Person.`},
 		{"a service account", func(in *Input) { in.Approval.Spec.Approver = "system:serviceaccount:nisse:agent-ops" }, v1alpha1.ReasonNotAPerson, "", ""},
-		{"the same localpart on another server", func(in *Input) { chat(in.Approval, "@lucas:evil.example", v1alpha1.EvidenceTyped) }, v1alpha1.ReasonNotAPerson, "", ""},
+		{"the same localpart on another server", func(in *Input) { chat(in.Approval, "@lucas:evil.example", v1alpha1.EvidenceTyped) }, v1alpha1.ReasonNotAPerson, "",
+			`"matrix:@lucas:evil.example" is not an identity of any Person.`},
 		{"two Persons of one name", func(in *Input) { in.People = append(in.People, person("lucas2", "@l:example.org", "lucas")) }, v1alpha1.ReasonNotAPerson, "", "claimed by lucas and lucas2"},
 		{"no people at all", func(in *Input) { in.People = nil }, v1alpha1.ReasonNotAPerson, "", ""},
 
