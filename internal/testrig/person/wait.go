@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"maunium.net/go/mautrix"
@@ -28,17 +29,24 @@ type Want struct {
 // WaitFor returns the first message that is as wanted, at once if it is there already, else when it comes. It waits as
 // long as ctx allows; the error then says what was said instead.
 func (p *Person) WaitFor(ctx context.Context, room id.RoomID, want Want) (Message, error) {
+	began := time.Now()
 	// The position is taken before the history is read: what comes in between is then seen twice rather than never.
 	since, _, err := p.sync(ctx, room, "", 0)
 	if err != nil {
 		return Message{}, err
 	}
 	var seen Conversation
+	failed := func(err error) error {
+		if ctx.Err() != nil { // the request that was cut short says nothing about the room
+			return &inVain{want: want, waited: time.Since(began), seen: seen, cause: ctx.Err()}
+		}
+		return fmt.Errorf("waiting for %s: %w", want, err)
+	}
 	for news := true; ; {
 		if news {
 			c, err := p.Conversation(ctx, room)
 			if err != nil {
-				return Message{}, notSeen(want, seen, err)
+				return Message{}, failed(err)
 			}
 			seen = c
 			if m, found := seen.find(want); found {
@@ -46,7 +54,7 @@ func (p *Person) WaitFor(ctx context.Context, room id.RoomID, want Want) (Messag
 			}
 		}
 		if since, news, err = p.sync(ctx, room, since, longPoll); err != nil {
-			return Message{}, notSeen(want, seen, err)
+			return Message{}, failed(err)
 		}
 	}
 }
@@ -117,10 +125,21 @@ func (w Want) String() string {
 	return s
 }
 
-func notSeen(want Want, seen Conversation, err error) error {
-	if len(seen.Messages) == 0 {
-		return fmt.Errorf("waiting for %s, nobody said anything: %w", want, err)
-	}
-	last := seen.Messages[len(seen.Messages)-1]
-	return fmt.Errorf("waiting for %s, the last of %d messages is %s: %q: %w", want, len(seen.Messages), last.Sender, last.Body, err)
+// inVain is the end of a wait that nothing came in.
+type inVain struct {
+	want   Want
+	waited time.Duration
+	seen   Conversation
+	cause  error
 }
+
+func (e *inVain) Error() string {
+	text := fmt.Sprintf("no%s in %s", strings.TrimPrefix(e.want.String(), "a"), e.waited.Round(time.Second))
+	if len(e.seen.Messages) == 0 {
+		return text + "; nobody said anything"
+	}
+	last := e.seen.Messages[len(e.seen.Messages)-1]
+	return fmt.Sprintf("%s; the last of %d messages was %s: %q", text, len(e.seen.Messages), last.Sender, last.Body)
+}
+
+func (e *inVain) Unwrap() error { return e.cause }
