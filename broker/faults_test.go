@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -154,6 +156,21 @@ func (r *rig) jobIs(j *v1alpha1.DeviceJob, want v1alpha1.JobState) {
 	must(r.t, r.api.Get(r.t.Context(), client.ObjectKeyFromObject(j), j))
 	if j.Status.State != want {
 		r.t.Fatalf("job is %q (%s), want %q", j.Status.State, j.Status.Message, want)
+	}
+	// The conditions say the same, for tools that know nothing of jobs; a job that has not ended has none.
+	ended := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: string(want), Message: j.Status.Message, ObservedGeneration: j.Generation}
+	}
+	var all []metav1.Condition
+	switch want {
+	case "":
+	case v1alpha1.JobSucceeded:
+		all = append(all, ended("Ready", metav1.ConditionTrue))
+	default:
+		all = append(all, ended("Stalled", metav1.ConditionTrue), ended("Ready", metav1.ConditionFalse))
+	}
+	if diff := cmp.Diff(all, j.Status.Conditions, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime")); diff != "" || (j.Status.ObservedGeneration == 0) != (want == "") {
+		r.t.Errorf("conditions of a job that is %q, at generation %d (-want +got):\n%s", want, j.Status.ObservedGeneration, diff)
 	}
 }
 

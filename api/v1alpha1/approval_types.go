@@ -130,6 +130,15 @@ type ApprovalSpec struct {
 
 // ApprovalStatus is written by the manager, and only when the approval does not count.
 type ApprovalStatus struct {
+	// observedGeneration that the conditions speak of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready=False and Stalled, with the reason below. An approval that counts has none: its gate names it among its decisions.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// reason in one word why it does not count, such as TooLate.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

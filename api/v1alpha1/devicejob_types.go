@@ -62,8 +62,17 @@ type DeviceJobSpec struct {
 }
 
 // DeviceJobStatus is written by the broker.
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || (has(self.state) && self.state == oldSelf.state)",message="a job's end never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || self == oldSelf",message="a job's end never changes"
 type DeviceJobStatus struct {
+	// observedGeneration that the conditions speak of. Like all of this status it is written once, when the job ends.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready, and Stalled when the deed did not succeed; their reason is the state.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// state it ended in; absent while pending.
 	// +optional
 	State JobState `json:"state,omitempty"`
@@ -93,6 +102,7 @@ type DeviceJobStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=nisse,shortName=dj
 // +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.state) || has(self.status)",message="a job's end never changes"
 // +kubebuilder:printcolumn:name="Device",type=string,JSONPath=`.spec.device`
 // +kubebuilder:printcolumn:name="Capability",type=string,JSONPath=`.spec.capability`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`

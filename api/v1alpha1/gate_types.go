@@ -164,7 +164,8 @@ type GateDecision struct {
 
 // GateStatus is written by the manager alone.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.outcome) || (has(self.outcome) && self.outcome == oldSelf.outcome)",message="an outcome never changes"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.statement) || (has(self.statement) && self.statement == oldSelf.statement)",message="a statement never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.outcome) || (has(self.statement) == has(oldSelf.statement) && (!has(self.statement) || self.statement == oldSelf.statement))",message="a statement comes with the outcome and never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.outcome) || (has(self.decisions) == has(oldSelf.decisions) && (!has(self.decisions) || self.decisions == oldSelf.decisions) && has(self.decidedAt) == has(oldSelf.decidedAt) && (!has(self.decidedAt) || self.decidedAt == oldSelf.decidedAt))",message="a decision never changes"
 // +kubebuilder:validation:XValidation:rule="!has(self.statement) || (has(self.outcome) && self.outcome == 'Approved')",message="only an approved gate has a statement"
 type GateStatus struct {
 	// observedGeneration of the last pass.
@@ -202,6 +203,7 @@ type GateStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.outcome) || has(self.status)",message="an outcome never changes"
 // +kubebuilder:resource:categories=nisse,shortName=gt
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`
 // +kubebuilder:printcolumn:name="For",type=string,JSONPath=`.spec.title`

@@ -140,8 +140,8 @@ type WorkItemSpec struct {
 	Close bool `json:"close,omitempty"`
 }
 
-// HaltReason tells why the broker halted an item.
-// +kubebuilder:validation:Enum=CallMismatch;OutcomeUnknown;StepFailed
+// HaltReason tells why the broker halted an item. A step that fails is none: it ends the plan, and the agent submits another.
+// +kubebuilder:validation:Enum=CallMismatch;OutcomeUnknown
 type HaltReason string
 
 const (
@@ -149,8 +149,6 @@ const (
 	HaltCallMismatch HaltReason = "CallMismatch"
 	// HaltOutcomeUnknown: nobody can prove whether a step ran.
 	HaltOutcomeUnknown HaltReason = "OutcomeUnknown"
-	// HaltStepFailed: a step ran and failed.
-	HaltStepFailed HaltReason = "StepFailed"
 )
 
 // HaltReport is what the broker saw when it stopped an item.

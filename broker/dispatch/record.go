@@ -6,6 +6,8 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +31,7 @@ func (d *Dispatcher) record(ctx context.Context, j *v1alpha1.DeviceJob, s v1alph
 		}
 		base := got.DeepCopy()
 		got.Status = s
+		conditions(got)
 		return d.API.Status().Patch(ctx, got, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
@@ -50,6 +53,19 @@ func (d *Dispatcher) record(ctx context.Context, j *v1alpha1.DeviceJob, s v1alph
 	r := FromJob(got)
 	r.AuditRow = auditRow
 	return r, nil
+}
+
+// conditions of a job that has ended, for kubectl wait and for tools that know nothing of jobs. They go in the same write as its end.
+func conditions(j *v1alpha1.DeviceJob) {
+	j.Status.ObservedGeneration = j.Generation
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: string(j.Status.State), Message: j.Status.Message, ObservedGeneration: j.Generation}
+	if j.Status.State != v1alpha1.JobSucceeded {
+		c.Status = metav1.ConditionFalse
+		stalled := c
+		stalled.Type, stalled.Status = v1alpha1.ConditionStalled, metav1.ConditionTrue
+		meta.SetStatusCondition(&j.Status.Conditions, stalled)
+	}
+	meta.SetStatusCondition(&j.Status.Conditions, c)
 }
 
 func (d *Dispatcher) tell(ctx context.Context, j *v1alpha1.DeviceJob, it *v1alpha1.WorkItem) {

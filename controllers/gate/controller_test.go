@@ -11,12 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/condition"
 	"nisse.io/nisse/controllers/controllertest"
 	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/controllers/gate/subject"
@@ -81,6 +83,17 @@ func (b *bench) refused(a *v1alpha1.Approval, want string) {
 	b.Read(a)
 	if a.Status.Reason != want {
 		b.T.Errorf("approval %s: reason %q (%s), want %q", a.Name, a.Status.Reason, a.Status.Message, want)
+	}
+	// The conditions say the same, for tools that know nothing of approvals; one that counts has no status at all.
+	var stalled string
+	if c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+		stalled = c.Reason
+	}
+	if stalled != want || (a.Status.ObservedGeneration != 0) != (want != "") {
+		b.T.Errorf("approval %s: stalled for %q at generation %d, want %q", a.Name, stalled, a.Status.ObservedGeneration, want)
+	}
+	if v := condition.Violations(a.Generation, a.Status.ObservedGeneration, a.Status.Conditions); len(v) > 0 {
+		b.T.Errorf("approval %s: %v", a.Name, v)
 	}
 }
 
@@ -522,7 +535,7 @@ func TestHaltGateIsDroppedWhenTheQuestionChanges(t *testing.T) {
 		{"another stop", func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s2"} }) }, "stopped or halted anew"},
 		{"a halt on top", func(b *bench) {
 			b.Status(b.Item, func() {
-				b.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{Halt: &v1alpha1.HaltReport{ID: "h1", Reason: v1alpha1.HaltStepFailed, Message: "m", At: metav1.Now()}}
+				b.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{Halt: &v1alpha1.HaltReport{ID: "h1", Reason: v1alpha1.HaltOutcomeUnknown, Message: "m", At: metav1.Now()}}
 			})
 		}, "stopped or halted anew"},
 		{"answered otherwise", func(b *bench) { b.Status(b.Item, func() { b.Item.Status.AnsweredStop = "s1" }) }, "it has been answered"},

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/condition"
 	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/pass"
@@ -21,7 +22,9 @@ const maxMessage = 1000
 // refuse writes into an Approval why it does not count, once.
 func (r *Reconciler) refuse(ctx context.Context, g *v1alpha1.Gate, refusal policy.Refusal) error {
 	after := refusal.Approval.DeepCopy()
-	after.Status = v1alpha1.ApprovalStatus{Reason: refusal.Reason, Message: render.Cut(refusal.Message, maxMessage)}
+	st := v1alpha1.ApprovalStatus{ObservedGeneration: after.Generation, Reason: refusal.Reason, Message: render.Cut(refusal.Message, maxMessage)}
+	condition.Stalled(&st.Conditions, after.Generation, st.Reason, st.Message)
+	after.Status = st
 	if _, err := pass.WriteStatus(ctx, r.Client, refusal.Approval, after); err != nil {
 		return client.IgnoreNotFound(err)
 	}
