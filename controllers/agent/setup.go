@@ -15,12 +15,13 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=nisse.io,resources=agents;workitems;people;devices,verbs=get;list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=agents;workitems;people;devices,verbs=list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=workitems,verbs=get
 // +kubebuilder:rbac:groups=nisse.io,resources=agents/status,verbs=patch
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=serviceaccounts;configmaps;persistentvolumeclaims,verbs=get;list;watch;create;patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
 // Setup adds the controller to the manager. An Agent is looked at when it, its objects, its items, or what it names changes.

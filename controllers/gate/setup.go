@@ -11,7 +11,8 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=nisse.io,resources=gates;approvals;plans;workitems;agents;people,verbs=get;list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=gates;approvals;plans;workitems;agents;people,verbs=list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=gates;plans;workitems;agents,verbs=get
 // +kubebuilder:rbac:groups=nisse.io,resources=gates/status;approvals/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

@@ -57,7 +57,7 @@ func settle(p *v1alpha1.Person, shared []identity.Claim) {
 	condition.Stalled(&p.Status.Conditions, p.Generation, v1alpha1.ReasonIdentityShared, strings.Join(claims, "; ")+". Until only one Person claims a name, it is nobody's.")
 }
 
-// +kubebuilder:rbac:groups=nisse.io,resources=people,verbs=get;list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=people,verbs=list;watch
 // +kubebuilder:rbac:groups=nisse.io,resources=people/status,verbs=patch
 
 // Setup adds the controller to the manager. A change of one Person may free or take a name of any other.

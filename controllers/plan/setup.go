@@ -11,7 +11,8 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=nisse.io,resources=plans;gates;workitems;agents,verbs=get;list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=plans;gates;workitems;agents,verbs=list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=gates;workitems;agents,verbs=get
 // +kubebuilder:rbac:groups=nisse.io,resources=gates;approvals,verbs=create
 // +kubebuilder:rbac:groups=nisse.io,resources=plans/status,verbs=patch
 
