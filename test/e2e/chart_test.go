@@ -146,6 +146,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"agents beside the keys":  {append(valid, "--set", "agents.namespace=nisse-system"), "keys live there"},
 		"a policy nobody knows":   {append(valid, "--set", "agentImage.pullPolicy=Sometimes"), "pullPolicy"},
 		"tolerations of no list":  {append(valid, "--set", "broker.tolerations=all"), "tolerations"},
+		"a pull secret with more": {append(valid, "--set", "imagePullSecrets[0].name=reg,imagePullSecrets[0].namespace=other"), "namespace"},
 		"a namespace of capitals": {append(valid, "--set", "agents.namespace=Agents"), "namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
