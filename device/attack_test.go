@@ -14,6 +14,7 @@ import (
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/testrig"
 )
 
 // Every attack asks for one file to be written; it must not be there afterwards. Requests are signed by the real request key, as a
@@ -403,7 +404,7 @@ func TestOrder(t *testing.T) {
 		s := w.statement("gate", one, two)
 		first := make(chan struct{})
 		go func() { defer close(first); w.ask(w.approved(s, 1, one)) }()
-		until(t, "step 1 to run", func() bool { return w.content("started") == "x" })
+		testrig.Until(t, "step 1 to run", func() bool { return w.content("started") == "x" })
 		a, _ := w.ask(w.approved(s, 2, two))
 		w.want(a, wire.Refused, wire.NotCovered)
 		must(t, w.d.Close()) // ends step 1

@@ -21,6 +21,7 @@ import (
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/testrig"
 )
 
 // A disk that takes nothing: what needs approval does not run, reads go on and say so, and when there is room again all is as before.
@@ -272,7 +273,7 @@ func TestBusy(t *testing.T) {
 	r := w.one("gate", w.exec("hang", w.files+"/started"))
 	first := make(chan wire.Answer, 1)
 	go func() { a, _ := w.ask(r); first <- a }()
-	until(t, "the first call to run", func() bool { return w.content("started") == "x" })
+	testrig.Until(t, "the first call to run", func() bool { return w.content("started") == "x" })
 	read := w.free(w.call(manifest.FSRead, manifest.ReadArgs{Path: w.files + "/a"}), "1")
 	a, _ := w.ask(read)
 	w.want(a, wire.Refused, wire.Busy)
@@ -304,7 +305,7 @@ func TestCallerGoesAway(t *testing.T) {
 	for range 20 {
 		impatient(t, w, body)
 	}
-	until(t, "the outcome", func() bool { return w.seen(r.Deed).State == wire.Succeeded })
+	testrig.Until(t, "the outcome", func() bool { return w.seen(r.Deed).State == wire.Succeeded })
 	if w.content("log") != "x" {
 		t.Errorf("it ran %d times", len(w.content("log")))
 	}

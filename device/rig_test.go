@@ -26,6 +26,7 @@ import (
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/testrig"
 )
 
 // TestMain makes the test binary a program that devices may run: what it did can be counted.
@@ -50,7 +51,7 @@ func act(what, arg string) {
 		f.Close()
 	case "hang": // after it has said so in a file
 		act("append", arg)
-		time.Sleep(time.Hour)
+		testrig.Hang()
 	case "fail":
 		os.Exit(3)
 	case "controls":
@@ -312,18 +313,6 @@ func result[T any](t testing.TB, a wire.Answer) T {
 	var v T
 	must(t, json.Unmarshal([]byte(a.Result), &v))
 	return v
-}
-
-// until waits for a condition.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 func together(n int, do func(i int)) {

@@ -46,6 +46,8 @@ type rig struct {
 	// inboxShut: the mailbox's inbox answers 503; turnedAway counts how often it did.
 	inboxShut  bool
 	turnedAway int
+	// hungUp counts the work streams that the process ended.
+	hungUp int
 }
 
 // made is a call that reached the broker, however often.
@@ -149,6 +151,7 @@ func (r *rig) serveWork(w http.ResponseWriter, q *http.Request) {
 		select {
 		case <-c:
 		case <-q.Context().Done():
+			r.change(func() { r.hungUp++ })
 			return
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/testrig"
 )
 
 // nobody is who the daemon runs as when the tests run as root.
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 		}
 		f.Close()
 		if os.Args[1] == "hang" {
-			time.Sleep(time.Hour)
+			testrig.Hang()
 		}
 		return
 	}
@@ -340,13 +341,13 @@ func TestKilledMidCommand(t *testing.T) {
 	r := m.approved("gate", m.call(manifest.Exec, manifest.ExecArgs{Argv: []string{m.tool, "hang", m.files + "/log"}}))
 	answered := make(chan error, 1)
 	go func() { _, err := m.ask(r); answered <- err }()
-	until(t, "the command to run", func() bool { return m.content("log") == "x" })
+	testrig.Until(t, "the command to run", func() bool { return m.content("log") == "x" })
 	must(t, m.process.Process.Kill())
 	m.died()
 	if err := <-answered; err == nil {
 		t.Error("it answered")
 	}
-	until(t, "the command's end", func() bool { return !running(t, m.tool) })
+	testrig.Until(t, "the command's end", func() bool { return !running(t, m.tool) })
 	m.start("")
 	if s := m.seen(r.Deed); s != wire.Unknown {
 		t.Errorf("it is %s", s)
@@ -362,7 +363,7 @@ func TestStops(t *testing.T) {
 	m.start("")
 	r := m.approved("gate", m.call(manifest.Exec, manifest.ExecArgs{Argv: []string{m.tool, "hang", m.files + "/log"}}))
 	go func() { _, _ = m.ask(r) }()
-	until(t, "the command to run", func() bool { return m.content("log") == "x" })
+	testrig.Until(t, "the command to run", func() bool { return m.content("log") == "x" })
 	must(t, m.process.Process.Signal(syscall.SIGTERM))
 	if s := m.died(); s != 0 {
 		t.Errorf("it ended by %v: %s", s, m.log)
@@ -463,17 +464,6 @@ func TestRoot(t *testing.T) {
 	out, err := c.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "refusing to run as root") {
 		t.Errorf("got %v: %s", err, out)
-	}
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

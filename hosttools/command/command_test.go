@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"nisse.io/nisse/internal/testrig"
 )
 
 // TestMain makes the test binary a program that does as it is told, for no shell may be run here.
@@ -52,7 +53,7 @@ func act(what string, args []string) {
 	case "bytes":
 		os.Stdout.Write([]byte{0xff, 0, 1})
 	case "sleep":
-		time.Sleep(time.Hour)
+		testrig.Hang()
 	case "children": // one in the group, one in a session of its own, both holding the pipes; their numbers go to a file
 		var pids []string
 		for _, session := range []bool{false, true} {
@@ -67,7 +68,7 @@ func act(what string, args []string) {
 			panic(err)
 		}
 		if args[1] == "stay" {
-			time.Sleep(time.Hour)
+			testrig.Hang()
 		}
 	case "parent": // runs a command that outlives it unless the kernel sees to it
 		_, _ = Run(context.Background(), Command{Argv: []string{os.Args[0], "act", "children", args[0], "stay"}, Timeout: time.Hour, Keep: 10})
@@ -136,7 +137,7 @@ func TestBinaryOutput(t *testing.T) {
 // children waits for the numbers that "children" writes.
 func children(t *testing.T, file string) (member, runaway int) {
 	t.Helper()
-	wait(t, "the children", func() bool {
+	testrig.Until(t, "the children", func() bool {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return false
@@ -146,18 +147,6 @@ func children(t *testing.T, file string) (member, runaway int) {
 	})
 	t.Cleanup(func() { _ = syscall.Kill(runaway, syscall.SIGKILL) })
 	return member, runaway
-}
-
-func wait(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		runtime.Gosched()
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // gone tells whether a process has ended; a zombie that nobody reaps has.
@@ -177,7 +166,7 @@ func TestTimeoutKillsTheGroup(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	member, _ := children(t, file)
-	wait(t, "the group's end", func() bool { return gone(member) })
+	testrig.Until(t, "the group's end", func() bool { return gone(member) })
 }
 
 func TestNothingStaysInTheGroup(t *testing.T) {
@@ -187,7 +176,7 @@ func TestNothingStaysInTheGroup(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	member, _ := children(t, file)
-	wait(t, "the group's end", func() bool { return gone(member) })
+	testrig.Until(t, "the group's end", func() bool { return gone(member) })
 }
 
 func TestContextKillsTheGroup(t *testing.T) {
@@ -198,7 +187,7 @@ func TestContextKillsTheGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		wait(t, "the children", func() bool { _, err := os.Stat(file); return err == nil })
+		testrig.Until(t, "the children", func() bool { _, err := os.Stat(file); return err == nil })
 		cancel()
 	}()
 	r, err := Run(ctx, Command{Argv: []string{self, "act", "children", file, "stay"}, Timeout: time.Minute, Keep: 10})
@@ -206,7 +195,7 @@ func TestContextKillsTheGroup(t *testing.T) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	member, _ := children(t, file)
-	wait(t, "the group's end", func() bool { return gone(member) })
+	testrig.Until(t, "the group's end", func() bool { return gone(member) })
 }
 
 // A daemon that is killed takes its command with it.
@@ -238,7 +227,7 @@ func TestDiesWithItsParent(t *testing.T) {
 	}
 	_ = p.Kill()
 	_, _ = p.Wait()
-	wait(t, "the command's end", func() bool { return gone(commandPID) })
+	testrig.Until(t, "the command's end", func() bool { return gone(commandPID) })
 }
 
 func TestRefuses(t *testing.T) {
