@@ -273,6 +273,7 @@ func TestHaltAndReplan(t *testing.T) {
 	if !strings.Contains(g.Spec.Message, "At step 1 of rev-1 (CallMismatch)") || !strings.Contains(g.Spec.Message, `"/srv/nisse/report.tx"`) {
 		t.Errorf("message:\n%s", g.Spec.Message)
 	}
+	h.state(w, v1alpha1.WorkItemAwaitingInput) // the gate is there first, while the item still says Working
 	h.says(g, v1alpha1.DecisionApprove, v1alpha1.AnswerReplan, "write it elsewhere")
 	w = h.state(w, v1alpha1.WorkItemWorking)
 	if w.Status.AnsweredHalt != "h1" || w.Status.ClosedRevision != 1 {
