@@ -11,7 +11,7 @@ main() {
   [ "$(id -u)" = 0 ] || fail "needs root, as up.sh did"
   case ${1:-} in "" | wipe) ;; *) fail "unknown argument $1; the only one is wipe" ;; esac
   exclusively
-  [ -d "$cluster_dir" ] || { say "no cluster in $cluster_dir"; return; }
+  [ -d "$cluster_dir" ] || { rm -f "$NISSE_RUN/cluster.lock"; say "no cluster in $cluster_dir"; return; }
   mkdir -p "$pids" "$logs"
 
   # First whoever would start containers anew.
@@ -98,7 +98,8 @@ remove_cgroups() {
 
 wipe() {
   rm -rf "$cluster_dir"
-  rmdir /run/nisse 2>/dev/null || true
+  rm -f "$NISSE_RUN/cluster.lock"
+  rmdir /run/nisse "$NISSE_RUN" 2>/dev/null || true
   say "state removed"
 }
 

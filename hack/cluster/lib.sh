@@ -90,6 +90,16 @@ containers() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 # exclusively : one up or down at a time
 exclusively() {
   mkdir -p "$NISSE_RUN"
-  exec 9>"$NISSE_RUN/cluster.lock"
-  flock -w 300 9 || fail "another up or down holds $NISSE_RUN/cluster.lock"
+  lock "$NISSE_RUN/cluster.lock" 300 "another up or down"
+}
+
+# lock FILE SECONDS WHO : on descriptor 9, until this script ends. A wipe removes the file: whoever waited for that one then
+# has a lock that nobody else can see, and takes the new one instead.
+lock() {
+  local deadline=$((SECONDS + $2))
+  until [ "$1" -ef /proc/self/fd/9 ]; do
+    mkdir -p "$(dirname "$1")"
+    exec 9>"$1"
+    flock -w $((deadline > SECONDS ? deadline - SECONDS : 0)) 9 || fail "$3 holds $1"
+  done
 }

@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 main() {
-  local wipe=
+  local wipe='' stays=''
   case ${1:-} in "") ;; wipe) wipe=yes ;; *) fail "unknown argument $1; the only one is wipe" ;; esac
   [ "$(id -u)" = 0 ] || fail "needs root, as up.sh did"
   [ -d "$demo_dir" ] || { echo "no demo in $demo_dir"; return; }
@@ -15,18 +15,26 @@ main() {
   echo "device and model stopped"
   # Where the cluster goes on, or keeps its state, Nisse is taken out of it.
   if ! is_ours cluster || { [ -n "$wipe" ] && ! is_ours cluster-state; }; then leave_cluster "$wipe"; fi
-  if is_ours cluster; then "$root/hack/cluster/down.sh" 9>&-; fi
-  if is_ours homeserver; then "$root/hack/homeserver/down.sh" 9>&-; fi
-  not_ours cluster
-  not_ours homeserver
+  end cluster "$wipe"
+  end homeserver "$wipe"
   [ -n "$wipe" ] || return 0
-  if is_ours cluster-state; then "$root/hack/cluster/down.sh" wipe 9>&-; fi
-  if is_ours homeserver-state; then "$root/hack/homeserver/down.sh" wipe 9>&-; fi
-  if is_ours files; then rm -rf "${files:?}"; fi
-  if is_ours user; then userdel nisse; fi
+  if is_ours files; then rm -rf "${files:?}"; else stays=$files; fi
+  if is_ours user; then userdel "$device_user"; else stays="${stays:+$stays, }user $device_user"; fi
   rm -rf "${demo_dir:?}"
   rmdir "$NISSE_RUN" 2>/dev/null || true
-  echo "state removed"
+  echo "the demo's state is removed"
+  echo "kept for the next time: the programs in $NISSE_CACHE"
+  [ -z "$stays" ] || echo "kept because it was there before the demo: $stays"
+}
+
+# end WHAT WIPE : stop the cluster or the homeserver if the demo started it, and remove its state if the demo made that
+end() {
+  if [ -n "$2" ] && is_ours "$1-state"; then
+    "$root/hack/$1/down.sh" wipe 9>&-
+  elif is_ours "$1"; then
+    "$root/hack/$1/down.sh" 9>&-
+  fi
+  not_ours "$1"
 }
 
 # leave_cluster WIPE : somebody else's cluster goes on, without Nisse

@@ -31,10 +31,9 @@ fi
 
 # exclusively : one up or down of the demo at a time. Steps close the descriptor, so that no daemon holds the lock.
 exclusively() {
-  mkdir -p "$demo_dir" "$pids" "$logs" "$bin"
+  lock "$demo_dir/lock" 600 "another make demo"
+  mkdir -p "$pids" "$logs" "$bin"
   chmod 0755 "$NISSE_RUN" "$demo_dir" "$bin" # the device's user reads its program and manifest below
-  exec 9>"$demo_dir/lock"
-  flock -w 600 9 || fail "another make demo holds $demo_dir/lock"
 }
 
 # --- facts --------------------------------------------------------------------------------------------------------------
@@ -82,12 +81,14 @@ step() {
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then tick=$'\e[32m✓\e[0m' cross=$'\e[31m✗\e[0m'; else tick=✓ cross=✗; fi
 
-# watch NAME PID LOG BEGIN : until the process ends, the last line of its log; on a terminal in place, elsewhere now and then
+# watch NAME PID LOG BEGIN : until the process ends, the last line of its log, or where that says nothing for a while what to
+# look at; on a terminal in place, elsewhere now and then
 watch() {
   local name=$1 pid=$2 log=$3 begin=$4 line due=$((SECONDS + 15)) width
   width=$(($(tput cols 2>/dev/null || echo 100) - 26))
   while kill -0 "$pid" 2>/dev/null; do
     line=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r\033' | cut -c1-"$width") || true
+    [ -n "$line" ] || [ $((SECONDS - begin)) -lt 15 ] || line="→ $(cut -c1-"$width" "$demo_dir/hint" 2>/dev/null)"
     if [ -t 1 ]; then
       printf '\r\e[K⏳ %-12s %4d s  %s' "$name" $((SECONDS - begin)) "$line"
     elif [ $SECONDS -ge $due ]; then

@@ -110,7 +110,7 @@ bring_images() {
     tell "$(recall image), $(recall agent-image)"
     return
   fi
-  hint "if it does not compile: git status, git log"
+  hint "compiling takes a minute or two; if it fails: git status, git log"
   # Linking and packing take their time even when nothing has changed.
   key=$(sources)
   if [ -z "$key" ] || [ "$(recall images-of)" != "$key" ] || ! ls "$out"/*.tar >/dev/null 2>&1; then

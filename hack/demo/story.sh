@@ -2,12 +2,34 @@
 
 request="Write the disk usage of the machine into $files/report.txt"
 
+# play_story : ends early where another work item has the agent, since the story would only queue behind it
 play_story() {
+  local other
+  other=$(other_item)
+  if [ -n "$other" ]; then
+    printf '%s %-12s not played: %s\n' "$tick" story "${other//$'\n'/$'\n'               }"
+    return
+  fi
   step request write_request
   step plan wait_for_gate
   step approval approve
   step result wait_for_result
   show_story
+}
+
+# other_item : what to do about the work that ops is on, if that is not the story; empty where there is none
+other_item() {
+  local state title
+  IFS=$'\t' read -r state title < <(kube get workitems --sort-by=.metadata.creationTimestamp -o \
+    'jsonpath={range .items[?(@.spec.agent=="ops")]}{.status.state}{"\t"}{.spec.source.matrix.eventID}{"\t"}{.spec.title}{"\n"}{end}' |
+    awk -F '\t' -v story="$(recall asked)" '$1 != "Closed" {if ($2 == "" || $2 != story) print ($1 == "" ? "Open" : $1) "\t" $3; exit}' |
+    tr -d '\r\033') || return 0
+  case $state in
+    AwaitingApproval) printf '"%s" waits for you,\nand ops works on one thing at a time. In its thread, type "approve rev-1" (or the revision that it shows), or "reject" and why' "$title" ;;
+    AwaitingInput) printf '"%s" waits for you,\nand ops works on one thing at a time. In its thread, answer what it asks; where it has stopped, type "continue" or "abandon"' "$title" ;;
+    *) printf '"%s" is not finished,\nand ops works on one thing at a time. To end it, type "stop" in its thread, and then "abandon"' "$title" ;;
+  esac
+  printf '.\nThen run make demo again.'
 }
 
 # write_request : a story that was begun and not ended is gone on with
@@ -88,10 +110,14 @@ what_next() {
   cat <<EOF
 
 All of it goes on running.
-  Talk to it       Element at $(recall matrix-url), as @$person_account:$server_name / $(recall password), room #ops:$server_name.
-                   Try: "what is in $files?"   (from another computer: ssh -L $matrix_port:127.0.0.1:$matrix_port THIS-MACHINE)
-  Without Element  bin=$bin; \$bin/person -home $NISSE_RUN/homeserver -as $person_account say -room '#ops:$server_name' "what is in $files?"
+  Talk to it       Element Desktop (a web Element only if it is itself served by http): homeserver $(recall matrix-url),
+                   @$person_account:$server_name / $(recall password), room #ops:$server_name. Try: "what is in $files?"
+                   From another computer: ssh -L $matrix_port:127.0.0.1:$matrix_port THIS-MACHINE, then http://127.0.0.1:$matrix_port
+  Without Element  you="$bin/person -home $NISSE_RUN/homeserver -as $person_account"
+                   \$you say -room '#ops:$server_name' "what is in $files?"
+                   \$you show '#ops:$server_name' | tail     # once more until the answer is there
   Look at it       . hack/cluster/env.sh && kubectl -n $agents_namespace get nisse
+  Decide by it     as lucas, the person whom ops knows as @$person_account:$server_name: kubectl --as lucas, see README.md
   Stop it          make demo-down   (WIPE=1 removes its state too)
 EOF
 }
