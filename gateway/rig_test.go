@@ -176,7 +176,7 @@ func (b *blindfold) drop() {
 func (b *blindfold) over(req *http.Request) (*http.Request, error) {
 	q := req.URL.Query()
 	watch := q.Get("watch") != ""
-	if !strings.HasSuffix(req.URL.Path, "/workitems") || !(watch || q.Has("resourceVersion")) {
+	if !strings.HasSuffix(req.URL.Path, "/workitems") || (!watch && !q.Has("resourceVersion")) {
 		return req, nil
 	}
 	b.mu.Lock()
