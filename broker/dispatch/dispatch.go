@@ -60,6 +60,7 @@ type Dispatcher struct {
 
 // Do judges a call and carries it out as far as it may be. item, when not empty, is the work item that the caller means.
 func (d *Dispatcher) Do(ctx context.Context, agent, item string, c judge.Call) (doors.ToolResult, error) {
+	turns := d.Locks.Turns()
 	w, dec, err := d.look(ctx, agent, item, c)
 	if err != nil {
 		return doors.ToolResult{}, err
@@ -81,9 +82,11 @@ func (d *Dispatcher) Do(ctx context.Context, agent, item string, c judge.Call) (
 		return refused("Busy", "Another call of this work item has not ended; make this one again when it has."), nil
 	}
 	defer unlock()
-	// Whoever held the lock may have changed everything.
-	if w, dec, err = d.look(ctx, agent, item, c); err != nil {
-		return doors.ToolResult{}, err
+	// Whoever held the lock may have changed everything. What people change is looked at once more before anything is sent.
+	if d.Locks.Turns() != turns+1 {
+		if w, dec, err = d.look(ctx, agent, item, c); err != nil {
+			return doors.ToolResult{}, err
+		}
 	}
 	switch dec.Verdict {
 	case judge.Free:

@@ -24,6 +24,9 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 	if j.Status.State != "" {
 		return FromJob(j), nil
 	}
+	if fresh {
+		return d.send(ctx, j)
+	}
 	dev := &v1alpha1.Device{}
 	if err := d.Live.API.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: j.Spec.Device}, dev); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -35,23 +38,21 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 	if err != nil {
 		return d.unreachable(ctx, j, err.Error())
 	}
-	if !fresh {
-		a, err := d.ask(ctx, t, j)
-		if err != nil {
-			return d.unreachable(ctx, j, d.away(ctx, dev, err))
-		}
-		if a.State != wire.NotSeen {
-			return d.take(ctx, t, j, a)
-		}
-		if a.Now >= j.Spec.ExpiresAt.Unix() {
-			return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobExpired, Message: "The device proves that it never ran; its time is over."}, 0)
-		}
+	a, err := d.ask(ctx, t, j)
+	if err != nil {
+		return d.unreachable(ctx, j, d.away(ctx, dev, err))
 	}
-	return d.send(ctx, dev, t, j)
+	if a.State != wire.NotSeen {
+		return d.take(ctx, t, j, a)
+	}
+	if a.Now >= j.Spec.ExpiresAt.Unix() {
+		return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobExpired, Message: "The device proves that it never ran; its time is over."}, 0)
+	}
+	return d.send(ctx, j)
 }
 
 // send signs and sends after one more live look: since the judge looked, a job was written and a device asked.
-func (d *Dispatcher) send(ctx context.Context, dev *v1alpha1.Device, t devices.Target, j *v1alpha1.DeviceJob) (doors.ToolResult, error) {
+func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.ToolResult, error) {
 	w, err := d.Live.World(ctx, j.Spec.Agent, j.Spec.WorkItem.Name, j.Spec.Device)
 	if err != nil {
 		return doors.ToolResult{}, err
@@ -62,6 +63,11 @@ func (d *Dispatcher) send(ctx context.Context, dev *v1alpha1.Device, t devices.T
 	f, no := judge.InForce(w)
 	if no != nil {
 		return waiting(j, "It was not sent: "+no.Message), nil
+	}
+	dev := w.Device
+	t, err := devices.TargetOf(dev)
+	if err != nil {
+		return d.unreachable(ctx, j, err.Error())
 	}
 	if err := d.Fence.Held(ctx); err != nil {
 		return doors.ToolResult{}, err

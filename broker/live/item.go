@@ -33,6 +33,7 @@ func (r Reader) item(ctx context.Context, name string, w *judge.World) error {
 	var exists bool
 	var later []v1alpha1.Plan
 	var current []v1alpha1.Gate
+	first := early{name: next(plans, gates, jobs)}
 	g, now := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		exists, err = r.get(now, name, &item)
@@ -46,6 +47,12 @@ func (r Reader) item(ctx context.Context, name string, w *judge.World) error {
 		current, err = r.gates(now, plans, gates)
 		return err
 	})
+	if first.name != "" {
+		g.Go(func() (err error) {
+			first.found, err = r.get(now, first.name, &first.job)
+			return err
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -74,7 +81,7 @@ func (r Reader) item(ctx context.Context, name string, w *judge.World) error {
 		current = append(current, more...)
 	}
 	w.Plans, w.Gates = append(plans, later...), current
-	w.Jobs, err = r.jobs(ctx, w.Plans, w.Gates, ofItem(jobs, string(item.UID)))
+	w.Jobs, err = r.jobs(ctx, w.Plans, w.Gates, ofItem(jobs, string(item.UID)), first)
 	w.Jobs = ofItem(w.Jobs, string(item.UID))
 	return err
 }
@@ -163,8 +170,32 @@ func (r Reader) gates(ctx context.Context, plans []v1alpha1.Plan, known []v1alph
 	return out, all.Wait()
 }
 
+// early is a job that was read, or found missing, beside the rest of the item.
+type early struct {
+	name  string
+	job   v1alpha1.DeviceJob
+	found bool
+}
+
+// next is the name of the job that the latest known plan comes to next; empty if its gate is not known. A gate's UID, from which a
+// job's name follows, is the same in every version of it; if another gate has its place by now, the job that was read is not used.
+func next(plans []v1alpha1.Plan, gates []v1alpha1.Gate, jobs []v1alpha1.DeviceJob) string {
+	for i := range plans {
+		g := judge.GateOf(&plans[i], gates)
+		if g == nil || plans[i].Spec.Revision != highest(plans) {
+			continue
+		}
+		for n := range plans[i].Spec.Steps {
+			if j := judge.JobOf(jobs, g, int32(n+1)); j == nil || j.Status.State == "" {
+				return names.Job(deed.Approved(string(g.UID), int32(n+1), 1))
+			}
+		}
+	}
+	return ""
+}
+
 // jobs of the plans that were approved: those known to have ended, and from there on what the API server says.
-func (r Reader) jobs(ctx context.Context, plans []v1alpha1.Plan, gates []v1alpha1.Gate, known []v1alpha1.DeviceJob) ([]v1alpha1.DeviceJob, error) {
+func (r Reader) jobs(ctx context.Context, plans []v1alpha1.Plan, gates []v1alpha1.Gate, known []v1alpha1.DeviceJob, first early) ([]v1alpha1.DeviceJob, error) {
 	for i := range plans {
 		g := judge.GateOf(&plans[i], gates)
 		if g == nil || g.Status.Outcome != v1alpha1.GateApproved {
@@ -176,10 +207,13 @@ func (r Reader) jobs(ctx context.Context, plans []v1alpha1.Plan, gates []v1alpha
 				continue
 			}
 			known = slices.DeleteFunc(known, func(j v1alpha1.DeviceJob) bool { return j.Spec.Gate.UID == string(g.UID) && j.Spec.Step == step })
-			var j v1alpha1.DeviceJob
-			found, err := r.get(ctx, names.Job(deed.Approved(string(g.UID), step, 1)), &j)
-			if err != nil {
-				return nil, err
+			j, found, name := first.job, first.found, names.Job(deed.Approved(string(g.UID), step, 1))
+			if name != first.name {
+				var err error
+				j = v1alpha1.DeviceJob{}
+				if found, err = r.get(ctx, name, &j); err != nil {
+					return nil, err
+				}
 			}
 			if !found {
 				break

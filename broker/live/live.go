@@ -31,35 +31,62 @@ type Reader struct {
 // World of an agent's call to a device (empty: to none) for an item (empty: the active one). What does not exist is nil in it;
 // the manifest is left to the caller.
 func (r Reader) World(ctx context.Context, agent, item, device string) (judge.World, error) {
-	w := judge.World{Now: r.Now(), ApprovalKeys: r.ApprovalKeys}
-	a := &v1alpha1.Agent{}
-	found, err := r.get(ctx, agent, a)
-	if err != nil || !found {
-		return w, err
+	guess, err := r.guess(ctx, agent, item)
+	if err != nil {
+		return judge.World{}, err
 	}
-	w.Agent = a
-	if item == "" {
-		item = a.Status.ActiveWorkItem
-	}
-	g, ctx := errgroup.WithContext(ctx)
+	var w, of judge.World
+	all, reading := errgroup.WithContext(ctx)
+	all.Go(func() error {
+		a := &v1alpha1.Agent{}
+		found, err := r.get(reading, agent, a)
+		if found {
+			w.Agent = a
+		}
+		return err
+	})
 	if device != "" {
-		g.Go(func() error {
+		all.Go(func() error {
 			d := &v1alpha1.Device{}
-			found, err := r.get(ctx, device, d)
+			found, err := r.get(reading, device, d)
 			if found {
 				w.Device = d
 			}
 			return err
 		})
 	}
-	if item != "" {
-		g.Go(func() error { return r.item(ctx, item, &w) })
+	if guess != "" {
+		all.Go(func() error { return r.item(reading, guess, &of) })
 	}
-	if err := g.Wait(); err != nil {
+	err = all.Wait()
+	if err == nil && item == "" && w.Agent != nil && w.Agent.Status.ActiveWorkItem != guess {
+		of = judge.World{}
+		if item = w.Agent.Status.ActiveWorkItem; item != "" {
+			err = r.item(ctx, item, &of)
+		}
+	}
+	if err != nil {
 		return judge.World{}, fmt.Errorf("read what the call is judged by: %w", err)
 	}
-	w.Now = r.Now() // after reading: a slow API server must not make an approval last longer
+	w.Now, w.ApprovalKeys = r.Now(), r.ApprovalKeys // after reading: a slow API server must not make an approval last longer
+	if w.Agent == nil {
+		return judge.World{Now: w.Now, ApprovalKeys: w.ApprovalKeys}, nil
+	}
+	w.Item, w.Plans, w.Gates, w.Jobs = of.Item, of.Plans, of.Gates, of.Jobs
 	return w, nil
+}
+
+// guess the item that the call is about, so that it can be read beside the agent and not after it. What the agent says, read live,
+// decides.
+func (r Reader) guess(ctx context.Context, agent, item string) (string, error) {
+	if item != "" {
+		return item, nil
+	}
+	a := &v1alpha1.Agent{}
+	if err := r.Known.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: agent}, a); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return a.Status.ActiveWorkItem, nil
 }
 
 // ofItem leaves out the jobs of a namesake that was deleted and whose jobs are not collected yet.

@@ -10,6 +10,7 @@ import (
 type Keys struct {
 	mu    sync.Mutex
 	locks map[string]*lock
+	turns uint64
 }
 
 type lock struct {
@@ -32,18 +33,36 @@ func (k *Keys) Lock(ctx context.Context, key string) (unlock func(), ok bool) {
 	l.users++
 	k.mu.Unlock()
 
+	got := func() (func(), bool) {
+		k.turn()
+		return func() { k.turn(); l.free <- struct{}{}; k.leave(key, l) }, true
+	}
 	select {
 	case <-l.free:
-		return func() { l.free <- struct{}{}; k.leave(key, l) }, true
+		return got()
 	default:
 	}
 	select {
 	case <-l.free:
-		return func() { l.free <- struct{}{}; k.leave(key, l) }, true
+		return got()
 	case <-ctx.Done():
 		k.leave(key, l)
 		return nil, false
 	}
+}
+
+// Turns counts how often any key was got or given back. Whoever finds it one higher after Lock than before what they did without
+// the lock has had nobody beside them: whoever held the key meanwhile must have got it or given it back.
+func (k *Keys) Turns() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.turns
+}
+
+func (k *Keys) turn() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turns++
 }
 
 func (k *Keys) leave(key string, l *lock) {

@@ -24,7 +24,7 @@ import (
 const (
 	// keepalive between two lines, so that both sides notice a dead connection.
 	keepalive = 15 * time.Second
-	// coalesce collects changes that come together, such as a gate's outcome and the item's state.
+	// coalesce collects changes that follow a line closely, such as the item's state a gate's outcome.
 	coalesce = 5 * time.Millisecond
 	// writeTimeout of one line; a reader that takes longer is cut off and comes back.
 	writeTimeout = 30 * time.Second
@@ -109,6 +109,7 @@ func (s *Stream) follow(ctx context.Context, c *http.ResponseController, w http.
 	}
 	idle := time.NewTimer(every)
 	defer idle.Stop()
+	written := time.Now()
 	for {
 		line := []byte(nil)
 		select {
@@ -116,7 +117,7 @@ func (s *Stream) follow(ctx context.Context, c *http.ResponseController, w http.
 			return context.Cause(ctx)
 		case <-idle.C:
 		case <-changed:
-			if err := pause(ctx, coalesce); err != nil {
+			if err := pause(ctx, coalesce-time.Since(written)); err != nil {
 				return err
 			}
 			next, err := s.line(ctx, agent)
@@ -131,11 +132,15 @@ func (s *Stream) follow(ctx context.Context, c *http.ResponseController, w http.
 		if err := write(c, w, line); err != nil {
 			return err
 		}
+		written = time.Now()
 		idle.Reset(every)
 	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
