@@ -76,6 +76,10 @@ func pod(a *v1alpha1.Agent, s Settings) *corev1ac.PodSpecApplyConfiguration {
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
+		// A network plugin that enforces policies may drop what a pod sends before it knows the pod's address, and the first to go is a
+		// question to DNS. It is asked again after one second and not after five, which is most of a pod's start.
+		WithDNSConfig(corev1ac.PodDNSConfig().WithOptions(
+			corev1ac.PodDNSConfigOption().WithName("timeout").WithValue("1"), corev1ac.PodDNSConfigOption().WithName("attempts").WithValue("5"))).
 		WithSecurityContext(corev1ac.PodSecurityContext().WithRunAsNonRoot(true).WithRunAsUser(nonRoot).WithRunAsGroup(nonRoot).WithFSGroup(nonRoot).
 			WithFSGroupChangePolicy(corev1.FSGroupChangeOnRootMismatch).
 			WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
@@ -113,7 +117,7 @@ func container(a *v1alpha1.Agent, s Settings) *corev1ac.ContainerApplyConfigurat
 			WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: minQuantity(resource.MustParse("64Mi"), memory)}).
 			WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})).
 		WithLivenessProbe(probe("/healthz", 10).WithFailureThreshold(6)).
-		WithReadinessProbe(probe("/readyz", 2)).
+		WithReadinessProbe(probe("/readyz", 1)).
 		WithVolumeMounts(mounts...)
 	if s.PullPolicy != "" {
 		c = c.WithImagePullPolicy(s.PullPolicy)
