@@ -16,6 +16,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"maunium.net/go/mautrix/id"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
@@ -158,6 +159,16 @@ func items(s *stack.Stack, all, closed int) {
 	})
 }
 
+// halted tells whether the gate's item was halted for a call that differed from the approved step.
+func halted(s *stack.Stack, g *api.Gate) bool {
+	s.T.Helper()
+	var w api.WorkItem
+	if err := s.Admin.Get(s.T.Context(), client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.WorkItem.Name}, &w); err != nil {
+		s.T.Fatal(err)
+	}
+	return w.Status.Runtime != nil && w.Status.Runtime.Halt != nil && w.Status.Runtime.Halt.Reason == api.HaltCallMismatch
+}
+
 // noGates waits until the manager has closed every gate of what is over. Until then bare words may be answered as ambiguous, which is
 // safe as well and not what is meant here.
 func noGates(s *stack.Stack) {
@@ -235,10 +246,9 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 	if n := s.Ran("fs.write"); n > 2 {
 		t.Errorf("fs.write ran %d times", n)
 	}
-	for name, want := range map[string]string{"one.txt": "1"} {
-		if got, err := s.File(name); err != nil || got != want {
-			t.Errorf("%s is %q, %v", name, got, err)
-		}
+	// The call that is too early may have been the first to be judged: then it was another than was approved, and all halted.
+	if got, err := s.File("one.txt"); (err != nil || got != "1") && !halted(s, g) {
+		t.Errorf("one.txt is %q, %v", got, err)
 	}
 	for _, name := range []string{"note.txt", "r\u0435port.txt"} {
 		if _, err := s.File(name); !os.IsNotExist(err) {
