@@ -65,11 +65,19 @@ func (w *Ways) Add(start time.Time, marks []Mark) error {
 
 // Print a table in Markdown.
 func (w *Ways) Print(out io.Writer) error {
-	rows := [][]string{{"from mark to mark", "p50 ms", "p90 ms", "p99 ms", "worst ms"}}
+	rows := [][]string{{"up to", "p50 ms", "p90 ms", "p99 ms", "worst ms"}}
 	for _, s := range w.spans {
 		rows = append(rows, []string{s.Name, ms(Percentile(s.Took, 50)), ms(Percentile(s.Took, 90)), ms(Percentile(s.Took, 99)), ms(Percentile(s.Took, 100))})
 	}
 	return Table(out, rows)
+}
+
+// Whole is a percentile of the whole way.
+func (w *Ways) Whole(p float64) time.Duration {
+	if len(w.spans) == 0 {
+		return 0
+	}
+	return Percentile(w.spans[len(w.spans)-1].Took, p)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }

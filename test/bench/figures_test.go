@@ -49,9 +49,12 @@ func TestWays(t *testing.T) {
 	if err := w.Print(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := "| from mark to mark | p50 ms | p90 ms | p99 ms | worst ms |\n|---|---|---|---|---|\n| first | 3.0 | 5.0 | 5.0 | 5.0 |\n| second | 1.0 | 7.0 | 7.0 | 7.0 |\n| whole way | 6.0 | 10.0 | 10.0 | 10.0 |\n"
+	want := "| up to | p50 ms | p90 ms | p99 ms | worst ms |\n|---|---|---|---|---|\n| first | 3.0 | 5.0 | 5.0 | 5.0 |\n| second | 1.0 | 7.0 | 7.0 | 7.0 |\n| whole way | 6.0 | 10.0 | 10.0 | 10.0 |\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
+	}
+	if p50, p99 := w.Whole(50), w.Whole(99); p50 != 6*time.Millisecond || p99 != 10*time.Millisecond {
+		t.Errorf("the whole way: %s, %s", p50, p99)
 	}
 	for name, marks := range map[string][]Mark{
 		"a mark that is missing":      {{"first", at(1)}},

@@ -48,6 +48,7 @@ func (r *rig) idle(d time.Duration) {
 		}
 	}
 	heading("Writes in %s of rest, after the items above", d)
+	r.figure(fmt.Sprintf("writes in %s of rest, beyond leases", d), "0", "**%d** (%d renewals of leases)", len(writes), len(leases))
 	rows := [][]string{{"what", "how often"}, {"writes", fmt.Sprint(len(writes))}}
 	for _, c := range append(Counts(writes), Counts(leases)...) {
 		rows = append(rows, []string{c.Who + " " + c.Verb + " " + c.Kind, fmt.Sprint(c.N)})
@@ -131,6 +132,7 @@ func (r *rig) device(n int) {
 		}
 	}
 	heading("`df -h` on loopback, %d times (load %s)", n, load(r.t))
+	r.figure("device call on loopback, p50", "–", "%s ms; the bare command %s ms (load %s)", ms(over.Whole(50)), ms(bare.Whole(50)), load(r.t))
 	rows := [][]string{{"way", "p50 ms", "p99 ms"}}
 	for _, w := range []struct {
 		name string

@@ -79,6 +79,13 @@ type rig struct {
 	offsets map[string]int64
 	lines   map[string][]Line
 	audit   []Request
+	// figures for the table at the head of docs/performance.md.
+	figures [][]string
+}
+
+// figure for the table at the head of docs/performance.md.
+func (r *rig) figure(name, goal, format string, args ...any) {
+	r.figures = append(r.figures, []string{name, goal, fmt.Sprintf(format, args...)})
 }
 
 func (r *rig) read() {
@@ -138,11 +145,15 @@ func TestBench(t *testing.T) {
 	n := number(t, "N", 50)
 	fmt.Printf("\nLoad at the start: %s\n", load(t))
 	r.decisions("typed in the room", 1, func(int, *api.Gate) decided { return decided{} }, false) // the first is cold
-	r.decisions("approved by typing in the room", n, r.byWords, true)
-	r.decisions("approved with kubectl", n, r.byKubectl, true)
+	r.decisions("typed in the room", n, r.byWords, true)
+	r.decisions("with kubectl", n, r.byKubectl, true)
 	r.idle(time.Duration(number(t, "IDLE_MINUTES", 2)) * time.Minute)
 	r.memory()
 	r.device(number(t, "CALLS", 200))
+	heading("All in all")
+	if err := Table(os.Stdout, append([][]string{{"figure", "goal", "measured"}}, r.figures...)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // decided is when a decision was accepted, and the way up to its Approval.
@@ -212,7 +223,9 @@ func (r *rig) decisions(how string, n int, decide func(int, *api.Gate) decided, 
 	if !print {
 		return
 	}
-	heading("Decision accepted → step starts, %s (N=%d, load %s → %s)", how, n, began, load(r.t))
+	ended := load(r.t)
+	heading("Decision accepted → step starts, %s (N=%d, load %s → %s)", how, n, began, ended)
+	r.figure("decision → step starts, "+how+", p50 / p99", "50 / 250 ms", "**%s / %s ms** (N=%d, load %s → %s)", ms(ways.Whole(50)), ms(ways.Whole(99)), n, began, ended)
 	if err := ways.Print(os.Stdout); err != nil {
 		r.t.Fatal(err)
 	}
@@ -248,16 +261,17 @@ func (r *rig) marks(g *api.Gate, d decided) ([]Mark, error) {
 		}
 	}
 	return append(d.marks,
-		Mark{"→ Approval stored", made.Answered},
-		Mark{"→ manager writes the outcome", outcome.Received},
-		Mark{"→ outcome committed with its statement", outcome.Answered},
-		Mark{"→ in the runtime's event log (work stream)", heard.At},
-		Mark{"→ model is asked (tools listed)", model},
-		Mark{"→ model's answer in the event log", answer.At},
-		Mark{"→ call's intent in the event log", call.At},
-		Mark{"→ broker has judged it, DeviceJob arrives", asked.Received},
-		Mark{"→ DeviceJob stored", asked.Answered},
-		Mark{"→ device starts", job.Status.StartedAt.Time},
+		Mark{"Approval stored", made.Answered},
+		Mark{"manager has judged it (live)", outcome.Received},
+		Mark{"outcome committed with its statement", outcome.Answered},
+		Mark{"in the runtime's event log, by the work stream", heard.At},
+		Mark{"intent to ask the model in the event log", ask.At},
+		Mark{"tools listed, model asked", model},
+		Mark{"model's answer in the event log", answer.At},
+		Mark{"call's intent in the event log", call.At},
+		Mark{"broker has judged the call (a live look, a probe of the device)", asked.Received},
+		Mark{"DeviceJob stored", asked.Answered},
+		Mark{"device starts (the last live look, the fence, the device's own checks)", job.Status.StartedAt.Time},
 	), nil
 }
 
@@ -286,7 +300,7 @@ func (r *rig) quiet() {
 func (r *rig) writes(how string, n, before int) {
 	r.t.Helper()
 	var kept []Request
-	failed := 0
+	var lost []Request
 	for _, q := range r.audit[before:] {
 		switch {
 		case q.Kept() && !q.Lease():
@@ -295,21 +309,25 @@ func (r *rig) writes(how string, n, before int) {
 				fmt.Printf("%s %s %s %s %s %s\n", q.Received.Format("05.000000"), q.User, q.Verb, q.Kind, q.Name, q.Body)
 			}
 		case q.Code == 409:
-			failed++
+			lost = append(lost, q)
 		}
 	}
 	heading("Writes to the API of one item, from opening to close, %s (mean of %d)", how, n)
 	rows := [][]string{{"kind", "who", "verb", "an item"}}
+	each := func(count int) string { return fmt.Sprintf("%.2f", float64(count)/float64(n)) }
 	total, events := 0, 0
 	for _, c := range Counts(kept) {
-		rows = append(rows, []string{c.Kind, c.Who, c.Verb, fmt.Sprintf("%.2f", float64(c.N)/float64(n))})
+		rows = append(rows, []string{c.Kind, c.Who, c.Verb, each(c.N)})
 		if c.Kind == "events" {
 			events += c.N
 		}
 		total += c.N
 	}
-	rows = append(rows, []string{"all", "", "", fmt.Sprintf("%.2f", float64(total)/float64(n))}, []string{"of these Events", "", "", fmt.Sprintf("%.2f", float64(events)/float64(n))},
-		[]string{"refused for a conflict, and made again", "", "", fmt.Sprintf("%.2f", float64(failed)/float64(n))})
+	rows = append(rows, []string{"all", "", "", each(total)})
+	for _, c := range Counts(lost) {
+		rows = append(rows, []string{"refused for a conflict, and made again: " + c.Kind, c.Who, c.Verb, each(c.N)})
+	}
+	r.figure("API writes of one item with one approved step, "+how, "10", "**%s**, of them Events %s; beside them refused for a conflict %s", each(total), each(events), each(len(lost)))
 	if err := Table(os.Stdout, rows); err != nil {
 		r.t.Fatal(err)
 	}
