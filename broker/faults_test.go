@@ -119,6 +119,23 @@ func TestAHeldBackInformerHidesNoStep(t *testing.T) {
 	r.ran(2)
 }
 
+// A cache that lags names the item that was active before. It is only a guess at what to read: the live agent says what the call is about.
+func TestAHeldBackInformerNamesTheWrongItem(t *testing.T) {
+	held := &frozen{}
+	r := newRig(t, options{faults: true, cached: func(c client.Reader) client.Reader { held.Reader = c; return held }})
+	r.approve(r.submit("c1", "a"))
+	held.freeze(t, r)
+	r.newItem("wi-2")
+	r.activate("wi-2")
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Refused, judge.NoPlan)
+	r.activate("")
+	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Refused, judge.NoWorkItem)
+	r.ran(0)
+	r.activate("wi-1")
+	r.want(r.do("c4", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	r.ran(1)
+}
+
 // A stop that arrives after the judge looked, while the job is being written, still comes before the signature.
 func TestAStopBetweenJudgingAndSigning(t *testing.T) {
 	r := newRig(t, options{faults: true})
