@@ -2,12 +2,10 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/lead"
 )
 
 // Addresses of a broker process.
@@ -34,13 +32,6 @@ type Addresses struct {
 	// SystemNamespace holds the Lease.
 	SystemNamespace string
 }
-
-// How fast another broker takes over when one vanishes without a word.
-var (
-	leaseDuration = 10 * time.Second
-	renewDeadline = 7 * time.Second
-	retryPeriod   = 2 * time.Second
-)
 
 // Serve runs a broker against an API server until the context ends. Only the holder of the Lease serves; a broker that loses it
 // ends at once.
@@ -54,18 +45,19 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	me := identity()
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, at.SystemNamespace, LeaseName, kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: me})
+	me := lead.Identity()
+	lock, err := lead.Lock(kube, at.SystemNamespace, LeaseName, me)
 	if err != nil {
-		return fmt.Errorf("lease: %w", err)
+		return err
 	}
+	duration, renew, retry := lead.Duration, lead.Renew, lead.Retry
 	var ready atomic.Bool
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}, DefaultTransform: cache.TransformStripManagedFields()},
 		LeaderElection:                true,
 		LeaderElectionReleaseOnCancel: true, LeaderElectionResourceLockInterface: lock,
-		LeaseDuration: &leaseDuration, RenewDeadline: &renewDeadline, RetryPeriod: &retryPeriod,
+		LeaseDuration: &duration, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: at.Metrics, ExtraHandlers: map[string]http.Handler{"/healthz": healthy(func() bool { return true }), "/readyz": healthy(ready.Load)}},
 	})
 	if err != nil {
@@ -88,16 +80,6 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 		return fmt.Errorf("set up: %w", err)
 	}
 	return mgr.Start(ctx)
-}
-
-// identity at the Lease. In a pod it is the pod's name: when its container is restarted the process before is surely gone, and the
-// new one need not wait for the Lease to lapse. Elsewhere every process is somebody else.
-func identity() string {
-	host, err := os.Hostname()
-	if err != nil || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return host + "_" + rand.Text()
-	}
-	return host
 }
 
 // leading runs only while the Lease is held.

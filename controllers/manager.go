@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/lead"
 )
 
 // Lease is the name of the leader's lease in the system namespace.
@@ -50,11 +52,21 @@ func New(ctx context.Context, cfg *rest.Config, p Process, o Options) (ctrl.Mana
 	if err != nil {
 		return nil, err
 	}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	lock, err := lead.Lock(kube, p.SystemNamespace, Lease, lead.Identity())
+	if err != nil {
+		return nil, err
+	}
+	duration, renew, retry := lead.Duration, lead.Renew, lead.Retry
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Cache: cached, Client: client.Options{Cache: &client.CacheOptions{DisableFor: Live()}},
 		Logger:         logr.FromSlogHandler(o.Log.Handler()),
 		Metrics:        server.Options{BindAddress: p.MetricsAddress},
-		LeaderElection: p.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: p.SystemNamespace, LeaderElectionReleaseOnCancel: true,
+		LeaderElection: p.LeaderElect, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: &duration, RenewDeadline: &renew, RetryPeriod: &retry,
 		Controller: config.Controller{SkipNameValidation: &p.Shared},
 	})
 	if err != nil {

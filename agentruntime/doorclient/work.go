@@ -20,6 +20,8 @@ const (
 	maxLine = 4 << 20
 	// silence after which the stream counts as dead: the broker sends an empty line far more often.
 	silence = 90 * time.Second
+	// Between attempts, at the first and at most. Somebody may be waiting: nothing goes on before the stream is back.
+	firstWait, longestWait = 250 * time.Millisecond, 5 * time.Second
 )
 
 // Work reads the broker's work stream.
@@ -32,7 +34,7 @@ type Work struct {
 
 // NewWork for the broker's door.
 func NewWork(d Door, log *slog.Logger) *Work {
-	return &Work{door: d, http: d.client(), log: log, wait: backoff.New(250*time.Millisecond, 15*time.Second)}
+	return &Work{door: d, http: d.client(), log: log, wait: backoff.New(firstWait, longestWait)}
 }
 
 // Run hands every snapshot to got until ctx ends, connecting again whenever the stream breaks. A snapshot is the whole truth, so

@@ -26,6 +26,7 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/lead"
 	"nisse.io/nisse/internal/testrig/homeserver"
 	"nisse.io/nisse/internal/testrig/person"
 	"nisse.io/nisse/test/apitest"
@@ -178,7 +179,9 @@ func (s *Stack) startComponents(ctx context.Context) {
 	s.launch("manager", []string{"KUBECONFIG=" + s.kubeconfig("manager", sa("manager"))},
 		"--namespace="+Namespace, "--system-namespace="+System, "--approval-key-file="+filepath.Join(s.Dir, "keys/approval.pem"), "--agent-image=nisse-agent:test",
 		"--broker-url=http://"+at("broker"), "--gateway-url=http://"+at("gateway"), "--metrics-bind-address="+at("manager-metrics"))
-	s.launch("broker", []string{"KUBECONFIG=" + s.kubeconfig("broker", sa("broker"))},
+	// A process that is started again is the holder that it was, as a restarted container is. That another pod waits for the Lease to
+	// lapse is what the end-to-end tests see.
+	s.launch("broker", []string{"KUBECONFIG=" + s.kubeconfig("broker", sa("broker")), lead.InPod + "=127.0.0.1"},
 		"--namespace="+Namespace, "--system-namespace="+System, "--request-key-file="+filepath.Join(s.Dir, "keys/request.pem"), "--approval-public-key="+s.public["approval"],
 		"--bind-address="+at("broker"), "--metrics-bind-address="+at("broker-metrics"))
 	s.must(os.MkdirAll(filepath.Join(s.Dir, "gateway"), 0o700))
