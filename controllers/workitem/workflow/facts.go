@@ -34,8 +34,8 @@ func Observe(f Facts) []Event {
 		return []Event{Finish}
 	case f.PlanOpen:
 		return []Event{Propose}
-	case f.Asking:
-		return []Event{Ask}
+	case f.Asking: // and no gate is open, wherever the item was: what it waited for there is over
+		return []Event{Resume, Ask}
 	case f.Active:
 		return []Event{Resume, Activate}
 	}

@@ -163,6 +163,14 @@ func TestFactsAloneDecide(t *testing.T) {
 	})
 }
 
+// The plan was decided and the agent asks something: nobody waits for an approval any more.
+func TestAQuestionFollowsADecidedPlan(t *testing.T) {
+	to, effects, err := Advance(ops, approval, Facts{Active: true, Asking: true})
+	if err != nil || to != input || len(effects) != 0 {
+		t.Errorf("%s with %v, %v", to, effects, err)
+	}
+}
+
 // A transition into Closed records exactly one outcome; nothing else records any.
 func TestOutcomeIsRecordedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
