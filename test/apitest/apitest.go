@@ -58,9 +58,9 @@ func newScheme() *kruntime.Scheme {
 // Scheme with Kubernetes' own kinds and Nisse's.
 func Scheme() *kruntime.Scheme { return scheme }
 
-// Main runs the package's tests and stops the API server, which would otherwise outlive them. It ends the process, so what else is to
-// be done at the end comes as after.
-func Main(m *testing.M, after ...func()) {
+// Main runs the package's tests (m is a *testing.M, or what runs one) and stops the API server, which would otherwise outlive them. It
+// ends the process, so what else is to be done at the end comes as after.
+func Main(m interface{ Run() int }, after ...func()) {
 	ctrllog.SetLogger(logr.Discard())
 	inMain = true
 	code := m.Run()

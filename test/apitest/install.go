@@ -14,8 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Install applies every object in a YAML file, or in the YAML files of a directory, such as Path("config", "admission").
-func Install(t testing.TB, admin client.Client, path string) {
+// Install applies every object in a YAML file, or in the YAML files of a directory, such as Path("config", "admission"). Each change
+// sees an object before it is applied.
+func Install(t testing.TB, admin client.Client, path string, changes ...func(*unstructured.Unstructured)) {
 	t.Helper()
 	files := []string{path}
 	if info, err := os.Stat(path); err != nil {
@@ -32,6 +33,9 @@ func Install(t testing.TB, admin client.Client, path string) {
 			t.Fatal(err)
 		}
 		for _, u := range objects(t, f, text) {
+			for _, change := range changes {
+				change(u)
+			}
 			if err := admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("apitest"), client.ForceOwnership); err != nil {
 				t.Fatalf("%s: %s %s: %v", f, u.GetKind(), u.GetName(), err)
 			}

@@ -29,7 +29,7 @@ func TestPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, name, began := kube.CoreV1().Pods(stack.Namespace), "agent-"+stack.Agent+"-0", load(t)
+	pods, name, began := kube.CoreV1().Pods("nisse"), "agent-"+stack.Agent+"-0", load(t)
 	var ways Ways
 	n := number(t, "BENCH_PODS", 5)
 	for range n {

@@ -92,7 +92,7 @@ func mib(status, field string) string {
 func (r *rig) device(n int) {
 	r.t.Helper()
 	var d api.Device
-	if err := r.Admin.Get(r.t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: stack.Device}, &d); err != nil {
+	if err := r.Admin.Get(r.t.Context(), client.ObjectKey{Namespace: r.Namespace, Name: stack.Device}, &d); err != nil {
 		r.t.Fatal(err)
 	}
 	target, err := devices.TargetOf(&d)

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		e.ControlPlane.Etcd = &envtest.Etcd{}
 		e.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "false")
 	})
-	apitest.Main(m, stack.CleanBinaries)
+	stack.Main(m)
 }
 
 func number(t *testing.T, name string, otherwise int) int {
@@ -174,7 +174,7 @@ func (r *rig) byWords(_ int, _ *api.Gate) decided {
 	var name string
 	r.Wait(stack.Patience, "an approval", func(ctx context.Context) error {
 		var l api.ApprovalList
-		if err := r.Admin.List(ctx, &l, client.InNamespace(stack.Namespace)); err != nil {
+		if err := r.Admin.List(ctx, &l, client.InNamespace(r.Namespace)); err != nil {
 			return err
 		}
 		for _, a := range l.Items {

@@ -10,13 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	api "nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/stack"
 )
 
 func TestMain(m *testing.M) {
-	apitest.Main(m, stack.CleanBinaries)
+	stack.Main(m)
 }
 
 // end is how a story may end after a crash.
@@ -60,6 +61,7 @@ func TestKillAtEveryBoundary(t *testing.T) {
 	} {
 		for _, when := range []string{"before", "after"} {
 			t.Run(c.point+"."+when, func(t *testing.T) {
+				t.Parallel()
 				want := c.end
 				switch c.point + "." + when {
 				case "device.intent.after", "device.run.before":
@@ -116,7 +118,7 @@ func story(t *testing.T, component, point string, want end) {
 func counted(t *testing.T, s *stack.Stack) {
 	t.Helper()
 	var gates api.GateList
-	if err := s.Admin.List(t.Context(), &gates); err != nil {
+	if err := s.Admin.List(t.Context(), &gates, client.InNamespace(s.Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range gates.Items {
@@ -129,7 +131,7 @@ func counted(t *testing.T, s *stack.Stack) {
 		}
 	}
 	var items api.WorkItemList
-	if err := s.Admin.List(t.Context(), &items); err != nil {
+	if err := s.Admin.List(t.Context(), &items, client.InNamespace(s.Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	if len(items.Items) != 1 {

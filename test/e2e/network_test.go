@@ -65,9 +65,13 @@ func TestDoorsAreForAgentsAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if address := r.Ready(t, door).Status.PodIP + ":8080"; connects(t, pid, address) {
-			t.Errorf("%s reaches the door of %s", other, door)
-		}
+		address := r.Ready(t, door).Status.PodIP + ":8080"
+		t.Run(fmt.Sprintf("%s from %s", door, other), func(t *testing.T) {
+			t.Parallel()
+			if connects(t, pid, address) {
+				t.Errorf("%s reaches the door of %s", other, door)
+			}
+		})
 	}
 }
 

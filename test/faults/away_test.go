@@ -20,6 +20,7 @@ import (
 // The model goes away in the middle: people are told once what is missing, and the work goes on when it is back. A runtime that dies
 // meanwhile changes nothing.
 func TestModelAway(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	planned(s)
 	s.Model.Stop(t)
@@ -38,7 +39,8 @@ func TestModelAway(t *testing.T) {
 
 // The homeserver dies while a gate waits to be shown, while one waits for its answer, and while words are sent.
 func TestHomeserverAway(t *testing.T) {
-	s := stack.Start(t, stack.Options{})
+	t.Parallel()
+	s := stack.Start(t, stack.Options{OwnHome: true})
 	s.Say("Write the disk usage of the machine into " + s.Files + "/report.txt")
 	s.Wait(stack.Patience, "the item exists", func(ctx context.Context) error { _, err := s.Item(ctx); return err })
 	s.Home.Kill(t)
@@ -64,6 +66,7 @@ func TestHomeserverAway(t *testing.T) {
 
 // Case 7: the API server is away when the decision arrives. The decision is kept and counts once, and so is what else is said.
 func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	g, _ := planned(s)
 	s.API.Cut(t)
@@ -77,13 +80,14 @@ func TestAPIServerAway(t *testing.T) {
 	s.AllClosed(2)
 	once(s)
 	var approvals api.ApprovalList
-	if err := s.Admin.List(t.Context(), &approvals, client.InNamespace(stack.Namespace)); err != nil || len(approvals.Items) != 1 {
+	if err := s.Admin.List(t.Context(), &approvals, client.InNamespace(s.Namespace)); err != nil || len(approvals.Items) != 1 {
 		t.Errorf("%d approvals, %v", len(approvals.Items), err)
 	}
 }
 
 // The broker is away when the plan is approved.
 func TestBrokerAway(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	planned(s)
 	s.Kill("broker")
@@ -97,6 +101,7 @@ func TestBrokerAway(t *testing.T) {
 
 // Case 24: more messages than one sync holds while the gateway was away, the decision among them: all are seen, in order, once.
 func TestGatewayAwayForManyMessages(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	_, root := planned(s)
 	s.Kill("agentruntime") // it comes back once all is in its mailbox, so that it has read all before it finishes
@@ -143,7 +148,8 @@ func remarks(s *stack.Stack) []string {
 
 // Everything dies at once, right after the person has decided, and comes back.
 func TestEverythingDies(t *testing.T) {
-	s := stack.Start(t, stack.Options{})
+	t.Parallel()
+	s := stack.Start(t, stack.Options{OwnHome: true})
 	planned(s)
 	s.Say("approve rev-1")
 	s.Home.Kill(t)

@@ -16,12 +16,11 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/testrig/person"
-	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/stack"
 )
 
 func TestMain(m *testing.M) {
-	apitest.Main(m, stack.CleanBinaries)
+	stack.Main(m)
 }
 
 // planned asks for the report and waits until its plan is shown.
@@ -43,7 +42,7 @@ func once(s *stack.Stack) {
 		s.T.Errorf("jobs: %+v", jobs)
 	}
 	var gates api.GateList
-	if err := s.Admin.List(s.T.Context(), &gates, client.InNamespace(stack.Namespace)); err != nil {
+	if err := s.Admin.List(s.T.Context(), &gates, client.InNamespace(s.Namespace)); err != nil {
 		s.T.Fatal(err)
 	}
 	for _, g := range gates.Items {

@@ -18,6 +18,7 @@ import (
 // Whatever a model answers, the turn ends: the model comes to its senses and finishes, or a person is asked. Nothing runs of what
 // was not approved, and the next request is taken up.
 func TestModelsThatGoWrong(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{Scenario: "test/scriptedmodel/scenarios/faults.yaml"})
 	large := strings.Repeat("two megabytes of this\n", 2<<20/22)
 	if err := os.WriteFile(filepath.Join(s.Files, "large.txt"), []byte(large), 0o600); err != nil {
@@ -79,7 +80,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		t.Errorf("something ran: %+v", jobs)
 	}
 	var plans api.PlanList
-	if err := s.Admin.List(t.Context(), &plans, client.InNamespace(stack.Namespace)); err != nil || len(plans.Items) != 0 {
+	if err := s.Admin.List(t.Context(), &plans, client.InNamespace(s.Namespace)); err != nil || len(plans.Items) != 0 {
 		t.Errorf("%d plans, %v", len(plans.Items), err)
 	}
 	if n := s.Ran("fs.write"); n != 0 {
@@ -97,7 +98,7 @@ func newest(s *stack.Stack, event string) *api.WorkItem {
 	var found *api.WorkItem
 	s.Wait(stack.Patience, "the item of "+event, func(ctx context.Context) error {
 		var l api.WorkItemList
-		if err := s.Admin.List(ctx, &l, client.InNamespace(stack.Namespace)); err != nil {
+		if err := s.Admin.List(ctx, &l, client.InNamespace(s.Namespace)); err != nil {
 			return err
 		}
 		for i := range l.Items {

@@ -22,9 +22,10 @@ const mended = api.ReasonStarting
 
 // An Agent that names what is not there says so, and goes on once it is there, without anything being restarted.
 func TestAgentsThatNameWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	secret := func(name string, labels, data map[string]string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: name, Labels: labels}, StringData: data}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name, Labels: labels}, StringData: data}
 	}
 	given := map[string]string{api.LabelAgentAccess: "true"}
 	create := func(o client.Object) func() error { return func() error { return s.Admin.Create(t.Context(), o) } }
@@ -48,17 +49,17 @@ func TestAgentsThatNameWhatIsMissing(t *testing.T) {
 				a.People = append(a.People, api.AgentPerson{Name: "anna", May: []api.Right{api.RightApprove}})
 			},
 			api.ReasonPersonNotFound, "Person anna does not exist.",
-			create(&api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "anna"}, Spec: api.PersonSpec{Identities: api.Identities{Matrix: s.UserID("anna")}}}),
+			create(&api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "anna"}, Spec: api.PersonSpec{Identities: api.Identities{Matrix: s.UserID("anna")}}}),
 		},
 		{
 			"no-device", func(a *api.AgentSpec) { a.Devices = append(a.Devices, "web9") },
 			api.ReasonDeviceNotFound, "Device web9 does not exist.",
 			func() error {
 				var d api.Device
-				if err := s.Admin.Get(t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: stack.Device}, &d); err != nil {
+				if err := s.Admin.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: stack.Device}, &d); err != nil {
 					return err
 				}
-				return s.Admin.Create(t.Context(), &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "web9"}, Spec: d.Spec})
+				return s.Admin.Create(t.Context(), &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "web9"}, Spec: d.Spec})
 			},
 		},
 		{
@@ -83,9 +84,9 @@ func TestAgentsThatNameWhatIsMissing(t *testing.T) {
 		},
 	}
 	var ops api.Agent
-	must(s.Admin.Get(t.Context(), client.ObjectKey{Namespace: stack.Namespace, Name: stack.Agent}, &ops))
+	must(s.Admin.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: stack.Agent}, &ops))
 	for _, c := range cases {
-		a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: c.name}, Spec: *ops.Spec.DeepCopy()}
+		a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: c.name}, Spec: *ops.Spec.DeepCopy()}
 		a.Spec.Conversation.Matrix = api.MatrixConversation{UserID: s.UserID("nisse-" + c.name), Room: "#" + c.name + ":" + s.Home.ServerName}
 		c.change(&a.Spec)
 		must(s.Admin.Create(t.Context(), a))
@@ -112,7 +113,7 @@ func TestRoomThatDoesNotExist(t *testing.T) {
 	change := func(f func(*api.AgentSpec)) {
 		t.Helper()
 		s.Wait(stack.Patience, "the agent is changed", func(ctx context.Context) error {
-			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: stack.Agent}, &a); err != nil {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: stack.Agent}, &a); err != nil {
 				return err
 			}
 			f(&a.Spec)
@@ -140,16 +141,17 @@ func TestRoomThatDoesNotExist(t *testing.T) {
 
 // One account that two Persons claim is nobody's: its owner is told, nothing that is said counts, and all is well when one lets go.
 func TestIdentityOfTwo(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	g, _ := planned(s)
-	twin := &api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: "twin"}, Spec: api.PersonSpec{Identities: api.Identities{Matrix: s.UserID("lucas")}}}
+	twin := &api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "twin"}, Spec: api.PersonSpec{Identities: api.Identities{Matrix: s.UserID("lucas")}}}
 	if err := s.Admin.Create(t.Context(), twin); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"twin", stack.Person} {
 		var p api.Person
 		s.Wait(stack.Patience, name+" is told", func(ctx context.Context) error {
-			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: name}, &p); err != nil {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &p); err != nil {
 				return err
 			}
 			if c := meta.FindStatusCondition(p.Status.Conditions, api.ConditionStalled); c == nil || c.Reason != api.ReasonIdentityShared || c.Message == "" {
@@ -168,7 +170,7 @@ func TestIdentityOfTwo(t *testing.T) {
 	}
 	s.Wait(stack.Patience, "lucas is somebody again", func(ctx context.Context) error {
 		var p api.Person
-		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: stack.Person}, &p); err != nil {
+		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: stack.Person}, &p); err != nil {
 			return err
 		}
 		if !meta.IsStatusConditionTrue(p.Status.Conditions, api.ConditionReady) {
@@ -213,7 +215,7 @@ func gone(s *stack.Stack, agent, kind string) {
 
 func conditionOf(ctx context.Context, s *stack.Stack, agent, kind string) (*metav1.Condition, error) {
 	var a api.Agent
-	if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: agent}, &a); err != nil {
+	if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: agent}, &a); err != nil {
 		return nil, err
 	}
 	return meta.FindStatusCondition(a.Status.Conditions, kind), nil

@@ -6,6 +6,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/test/stack"
 )
@@ -13,6 +15,7 @@ import (
 // Words of every awkward kind open an item with a title that fits into one line, reach the model, and are shown with their plan without
 // doing anything.
 func TestAwkwardWords(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	for name, words := range map[string]string{
 		"right to left":   "اكتب التقرير\u200f من فضلك \u2067مقلوب\u2069 \u202egnp.exe",
@@ -54,7 +57,7 @@ func TestAwkwardWords(t *testing.T) {
 		t.Errorf("fs.write ran %d times", n)
 	}
 	var approvals api.ApprovalList
-	if err := s.Admin.List(t.Context(), &approvals); err != nil || len(approvals.Items) != 0 {
+	if err := s.Admin.List(t.Context(), &approvals, client.InNamespace(s.Namespace)); err != nil || len(approvals.Items) != 0 {
 		t.Errorf("%d approvals, %v", len(approvals.Items), err)
 	}
 }

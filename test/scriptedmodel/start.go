@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"nisse.io/nisse/internal/testrig/port"
 )
 
 const (
@@ -49,7 +51,7 @@ type Running struct {
 // Start runs a model on loopback for the time of a test.
 func Start(t testing.TB, s *Scenario) *Running {
 	t.Helper()
-	m := &Running{Key: "sk-scripted", address: "127.0.0.1:0"}
+	m := &Running{Key: "sk-scripted", address: fmt.Sprintf("127.0.0.1:%d", port.For(t))}
 	m.Server = New(s, m.Key)
 	m.Restart(t)
 	t.Cleanup(func() {

@@ -1,10 +1,13 @@
 package stack
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"sync"
 	"testing"
+
+	"nisse.io/nisse/internal/testrig/port"
 )
 
 // Link is a cable between clients and a server that can be pulled: connections are passed on byte by byte until Cut, which ends those
@@ -22,7 +25,7 @@ type Link struct {
 // NewLink to a server, for the time of the test.
 func NewLink(t testing.TB, target string) *Link {
 	t.Helper()
-	l := &Link{address: "127.0.0.1:0", target: target, open: map[net.Conn]bool{}}
+	l := &Link{address: fmt.Sprintf("127.0.0.1:%d", port.For(t)), target: target, open: map[net.Conn]bool{}}
 	l.Mend(t)
 	t.Cleanup(func() { l.Cut(t) })
 	return l
@@ -57,7 +60,7 @@ func (l *Link) Mend(t testing.TB) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.address, l.listener = listener.Addr().String(), listener
+	l.listener = listener
 	l.wg.Go(func() {
 		for {
 			c, err := listener.Accept()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -42,19 +43,23 @@ func (s *Stack) spawn(p *Process) error {
 		return err
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(buildDir, p.name), p.args...)
+	cmd := exec.Command(filepath.Join(binaries, p.name), p.args...)
 	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + s.Dir}, p.env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
-	}
-	done := make(chan struct{})
-	s.mu.Lock()
-	p.cmd, p.done = cmd, done
-	s.mu.Unlock()
+	done, started := make(chan struct{}), make(chan error)
 	go func() {
+		// The kernel sends Pdeathsig when the thread that forked ends, not the program (go.dev/issue/27505): this goroutine keeps its
+		// thread for as long as the child lives.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			runtime.UnlockOSThread()
+			return
+		}
 		_ = cmd.Wait()
+		runtime.UnlockOSThread()
 		s.mu.Lock()
 		stopped := p.stopped
 		if !stopped && cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
@@ -71,11 +76,23 @@ func (s *Stack) spawn(p *Process) error {
 		select {
 		case <-s.T.Context().Done():
 		case <-timer.C:
+			s.mu.Lock()
+			stopped = p.stopped // it was killed while it was down; Revive starts it
+			s.mu.Unlock()
+			if stopped {
+				return
+			}
 			if err := s.spawn(p); err != nil {
 				s.T.Log(err)
 			}
 		}
 	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	s.mu.Lock()
+	p.cmd, p.done = cmd, done
+	s.mu.Unlock()
 	return nil
 }
 

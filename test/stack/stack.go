@@ -8,10 +8,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -36,11 +33,11 @@ import (
 
 // Names of what the stack sets up.
 const (
-	Namespace = "nisse"
-	System    = "nisse-system"
-	Agent     = "ops"
-	Device    = "web1"
-	Person    = "lucas"
+	// System is the namespace of the components' ServiceAccounts, by which the admission policies know them.
+	System = "nisse-system"
+	Agent  = "ops"
+	Device = "web1"
+	Person = "lucas"
 	// Kubernetes is the person's username at the API server.
 	Kubernetes = "lucas@example.org"
 )
@@ -53,16 +50,21 @@ type Options struct {
 	Crash map[string]string
 	// Agent changes the Agent before it is made.
 	Agent func(*api.Agent)
+	// OwnHome gives the stack a homeserver that no other test uses, so that it may be killed.
+	OwnHome bool
 }
 
-// Stack is running.
+// Stack is running. Those of a package share an API server and a homeserver, and may run beside each other: each has namespaces,
+// accounts and a room of its own.
 type Stack struct {
-	T      testing.TB
-	Dir    string
-	Config *rest.Config
-	Admin  client.Client
-	Home   *homeserver.Server
-	Model  *scriptedmodel.Running
+	T   testing.TB
+	Dir string
+	// Namespace of the agents.
+	Namespace string
+	Config    *rest.Config
+	Admin     client.Client
+	Home      *homeserver.Server
+	Model     *scriptedmodel.Running
 	// API is the components' way to the API server. The test's own clients do not use it.
 	API *Link
 	// You are the person in the room.
@@ -72,62 +74,17 @@ type Stack struct {
 	// Files is the directory that the device may write: /srv/nisse of the demo.
 	Files string
 
-	opts   Options
+	opts Options
+	// suffix of the accounts at a homeserver that is shared.
+	suffix string
 	mu     sync.Mutex
 	procs  map[string]*Process
 	ports  map[string]int
 	public map[string]string
 }
 
-var (
-	buildOnce sync.Once
-	buildDir  string
-	buildErr  error
-)
-
 // Components in the order in which they start.
 var Components = []string{"nisse-device", "manager", "broker", "gateway", "agentruntime"}
-
-// build compiles the binaries once a test process, with crash points in.
-func build(t testing.TB) string {
-	t.Helper()
-	buildOnce.Do(func() {
-		if buildDir, buildErr = os.MkdirTemp("", "nisse-stack-"); buildErr != nil {
-			return
-		}
-		args := []string{"build", "-tags", "goolm crashrig", "-o", buildDir + "/"}
-		for _, c := range Components {
-			args = append(args, "./cmd/"+c)
-		}
-		cmd := exec.Command("go", args...)
-		cmd.Dir = apitest.Path()
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			buildErr = fmt.Errorf("build the components: %w\n%s", err, out)
-		}
-	})
-	if buildErr != nil {
-		t.Fatal(buildErr)
-	}
-	return buildDir
-}
-
-// CleanBinaries removes what build made; for TestMain.
-func CleanBinaries() {
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
-	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // kubeconfig with which a component talks to the API server as user, holding that user's rights and no others.
 func (s *Stack) kubeconfig(name, user string) string {
@@ -188,7 +145,7 @@ func (s *Stack) tokens(ctx context.Context, pod *corev1.Pod) {
 	s.must(err)
 	hour := int64(3600)
 	for _, audience := range []string{"broker", "gateway"} {
-		tr, err := cs.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, "agent-"+Agent, tokenRequest(audience, pod, hour), metav1.CreateOptions{})
+		tr, err := cs.CoreV1().ServiceAccounts(s.Namespace).CreateToken(ctx, "agent-"+Agent, tokenRequest(audience, pod, hour), metav1.CreateOptions{})
 		s.must(err)
 		s.write("tokens/"+audience, []byte(tr.Status.Token), 0o600)
 	}

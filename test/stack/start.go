@@ -11,16 +11,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	authv1 "k8s.io/api/authentication/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"maunium.net/go/mautrix/id"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +29,7 @@ import (
 	"nisse.io/nisse/internal/lead"
 	"nisse.io/nisse/internal/testrig/homeserver"
 	"nisse.io/nisse/internal/testrig/person"
+	"nisse.io/nisse/internal/testrig/port"
 	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/scriptedmodel"
 )
@@ -39,29 +40,30 @@ const password = "correct horse battery"
 func Start(t testing.TB, o Options) *Stack {
 	t.Helper()
 	build(t)
-	s := &Stack{T: t, Dir: t.TempDir(), opts: o, procs: map[string]*Process{}, ports: map[string]int{}, public: map[string]string{}}
+	n := started.Add(1)
+	s := &Stack{T: t, Dir: t.TempDir(), Namespace: fmt.Sprint("nisse-", n), opts: o, procs: map[string]*Process{}, ports: map[string]int{}, public: map[string]string{}}
 	s.must(os.Chmod(s.Dir, 0o755))
 	s.Config, s.Admin = apitest.Start(t)
 	server, err := url.Parse(s.Config.Host)
 	s.must(err)
 	s.API = NewLink(t, server.Host)
+	t.Cleanup(s.stopAll)
 	ctx := t.Context()
-	apitest.Install(t, s.Admin, apitest.Path("config", "admission"))
-	for _, ns := range []string{Namespace, System} {
-		s.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	s.install(ctx)
+	if o.OwnHome {
+		s.Home = homeserver.Start(t, homeserver.Options{})
+	} else {
+		s.Home, s.suffix = homeserver.Shared(t), fmt.Sprint("-", n)
 	}
-	apitest.Install(t, s.Admin, apitest.Path("config", "rbac"))
-
 	s.startModel()
 	s.startRoom(ctx)
 	s.startDevice(ctx)
 	s.startComponents(ctx)
-	t.Cleanup(s.clean)
 	s.makeAgent(ctx)
 	s.startRuntime(ctx)
 	s.Wait(60*time.Second, "agent is connected", func(ctx context.Context) error {
 		var a api.Agent
-		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Agent}, &a); err != nil {
+		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: Agent}, &a); err != nil {
 			return err
 		}
 		if a.Status.Conversation == nil || !a.Status.Conversation.Connected {
@@ -70,6 +72,34 @@ func Start(t testing.TB, o Options) *Stack {
 		return nil
 	})
 	return s
+}
+
+// started counts the stacks of the test process.
+var started atomic.Int64
+
+// leases is the namespace of this stack's Leases: that of the components, if stacks were alone.
+func (s *Stack) leases() string { return s.Namespace + "-system" }
+
+var policies sync.Mutex
+
+// install what the chart installs: the admission policies, which all stacks share, and each component's rights, in the stack's own
+// namespaces.
+func (s *Stack) install(ctx context.Context) {
+	s.T.Helper()
+	policies.Lock()
+	defer policies.Unlock()
+	apitest.Install(s.T, s.Admin, apitest.Path("config", "admission"))
+	for _, ns := range []string{s.Namespace, s.leases(), System} {
+		s.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	}
+	apitest.Install(s.T, s.Admin, apitest.Path("config", "rbac"), func(u *unstructured.Unstructured) {
+		switch u.GetNamespace() {
+		case "nisse":
+			u.SetNamespace(s.Namespace)
+		case System:
+			u.SetNamespace(s.leases())
+		}
+	})
 }
 
 func (s *Stack) create(ctx context.Context, o client.Object) {
@@ -97,30 +127,29 @@ func (s *Stack) startModel() {
 
 func (s *Stack) startRoom(ctx context.Context) {
 	s.T.Helper()
-	s.Home = homeserver.Start(s.T, homeserver.Options{})
 	for _, name := range []string{"lucas", "nisse-ops", "nisse-gates", "mallory"} {
-		s.Home.RegisterUser(s.T, name, password, false)
+		s.Home.RegisterUser(s.T, name+s.suffix, password, false)
 		if strings.HasPrefix(name, "nisse-") {
 			b, err := json.Marshal(map[string]string{"userID": s.UserID(name), "password": password})
 			s.must(err)
 			s.write("credentials/"+name+".json", b, 0o600)
 		}
 	}
-	s.You = s.Home.Login(s.T, "lucas", password)
-	room, err := s.You.CreateRoom(ctx, person.RoomOptions{Alias: "ops", Name: "ops", Invite: []id.UserID{id.UserID(s.UserID("nisse-ops")), id.UserID(s.UserID("nisse-gates")), id.UserID(s.UserID("mallory"))}})
+	s.You = s.Home.Login(s.T, "lucas"+s.suffix, password)
+	room, err := s.You.CreateRoom(ctx, person.RoomOptions{Alias: "ops" + s.suffix, Name: "ops", Invite: []id.UserID{id.UserID(s.UserID("nisse-ops")), id.UserID(s.UserID("nisse-gates")), id.UserID(s.UserID("mallory"))}})
 	s.must(err)
 	s.Room = room.String()
 }
 
 // UserID of an account at the stack's homeserver.
-func (s *Stack) UserID(name string) string { return "@" + name + ":" + s.Home.ServerName }
+func (s *Stack) UserID(name string) string { return "@" + name + s.suffix + ":" + s.Home.ServerName }
 
 func (s *Stack) startDevice(ctx context.Context) {
 	s.T.Helper()
 	s.key("approval")
 	s.key("request")
 	s.must(os.MkdirAll(s.Files, 0o755))
-	s.ports["device"] = freePort(s.T)
+	s.ports["device"] = port.For(s.T)
 	s.write("device/manifest.yaml", []byte(fmt.Sprintf(`
 v: 1
 device: %s
@@ -140,7 +169,7 @@ limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}
 	cfg := s.write("device/config.yaml", []byte(fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\nstateDir: %s\nmanifest: %s/manifest.yaml\nkey: %s/device.key\nallowRoot: true\n", s.ports["device"], dir, dir, dir)), 0o644)
 	out := s.run(ctx, "nisse-device", "id", "--config", cfg)
 	s.launch("nisse-device", nil, "run", "--config", cfg)
-	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Device}, Spec: api.DeviceSpec{
+	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Device}, Spec: api.DeviceSpec{
 		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), ManifestDigest: field(s.T, out, "manifestDigest")}})
 }
 
@@ -159,7 +188,7 @@ func field(t testing.TB, out, name string) string {
 
 func (s *Stack) run(ctx context.Context, name string, args ...string) string {
 	s.T.Helper()
-	out, err := exec.CommandContext(ctx, filepath.Join(buildDir, name), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(binaries, name), args...).CombinedOutput()
 	if err != nil {
 		s.T.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
@@ -172,21 +201,21 @@ func (s *Stack) Run(name string, args ...string) string { return s.run(s.T.Conte
 func (s *Stack) startComponents(ctx context.Context) {
 	s.T.Helper()
 	for _, p := range []string{"manager-metrics", "broker", "broker-metrics", "gateway", "gateway-metrics", "runtime-metrics"} {
-		s.ports[p] = freePort(s.T)
+		s.ports[p] = port.For(s.T)
 	}
 	at := func(port string) string { return fmt.Sprintf("127.0.0.1:%d", s.ports[port]) }
 	sa := func(name string) string { return apitest.ServiceAccount(System, "nisse-"+name) }
 	s.launch("manager", []string{"KUBECONFIG=" + s.kubeconfig("manager", sa("manager"))},
-		"--namespace="+Namespace, "--system-namespace="+System, "--approval-key-file="+filepath.Join(s.Dir, "keys/approval.pem"), "--agent-image=nisse-agent:test",
+		"--namespace="+s.Namespace, "--system-namespace="+s.leases(), "--approval-key-file="+filepath.Join(s.Dir, "keys/approval.pem"), "--agent-image=nisse-agent:test",
 		"--broker-url=http://"+at("broker"), "--gateway-url=http://"+at("gateway"), "--metrics-bind-address="+at("manager-metrics"))
 	// A process that is started again is the holder that it was, as a restarted container is. That another pod waits for the Lease to
 	// lapse is what the end-to-end tests see.
 	s.launch("broker", []string{"KUBECONFIG=" + s.kubeconfig("broker", sa("broker")), lead.InPod + "=127.0.0.1"},
-		"--namespace="+Namespace, "--system-namespace="+System, "--request-key-file="+filepath.Join(s.Dir, "keys/request.pem"), "--approval-public-key="+s.public["approval"],
+		"--namespace="+s.Namespace, "--system-namespace="+s.leases(), "--request-key-file="+filepath.Join(s.Dir, "keys/request.pem"), "--approval-public-key="+s.public["approval"],
 		"--bind-address="+at("broker"), "--metrics-bind-address="+at("broker-metrics"))
 	s.must(os.MkdirAll(filepath.Join(s.Dir, "gateway"), 0o700))
 	s.launch("gateway", []string{"KUBECONFIG=" + s.kubeconfig("gateway", sa("gateway"))},
-		"--namespace="+Namespace, "--homeserver-url="+s.Home.BaseURL, "--approvals-user="+s.UserID("nisse-gates"), "--credentials-dir="+filepath.Join(s.Dir, "credentials"),
+		"--namespace="+s.Namespace, "--homeserver-url="+s.Home.BaseURL, "--approvals-user="+s.UserID("nisse-gates"), "--credentials-dir="+filepath.Join(s.Dir, "credentials"),
 		"--state-dir="+filepath.Join(s.Dir, "gateway"), "--bind-address="+at("gateway"), "--metrics-bind-address="+at("gateway-metrics"))
 	for _, c := range []string{"manager", "broker", "gateway"} {
 		s.Wait(60*time.Second, c+" is ready", func(ctx context.Context) error { return get(ctx, "http://"+at(c+"-metrics")+"/readyz") })
@@ -211,11 +240,11 @@ func get(ctx context.Context, url string) error {
 
 func (s *Stack) makeAgent(ctx context.Context) {
 	s.T.Helper()
-	s.create(ctx, &api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Person}, Spec: api.PersonSpec{
+	s.create(ctx, &api.Person{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Person}, Spec: api.PersonSpec{
 		Identities: api.Identities{Matrix: s.UserID("lucas"), Kubernetes: []string{Kubernetes}}}})
-	s.create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "model", Labels: map[string]string{api.LabelAgentAccess: "true"}},
+	s.create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "model", Labels: map[string]string{api.LabelAgentAccess: "true"}},
 		StringData: map[string]string{"token": s.Model.Key}})
-	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Agent}, Spec: api.AgentSpec{
+	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Agent}, Spec: api.AgentSpec{
 		Workflow:     api.WorkflowOperations,
 		People:       []api.AgentPerson{{Name: Person, May: []api.Right{api.RightInstruct, api.RightApprove}}},
 		Conversation: api.Conversation{Matrix: api.MatrixConversation{UserID: s.UserID("nisse-ops"), Room: s.Room}},
@@ -233,7 +262,7 @@ func (s *Stack) makeAgent(ctx context.Context) {
 // startRuntime does what StatefulSet controller and kubelet do: the pod, its tokens, its configuration, its process.
 func (s *Stack) startRuntime(ctx context.Context) {
 	s.T.Helper()
-	key := client.ObjectKey{Namespace: Namespace, Name: "agent-" + Agent}
+	key := client.ObjectKey{Namespace: s.Namespace, Name: "agent-" + Agent}
 	var config corev1.ConfigMap
 	var account corev1.ServiceAccount
 	s.Wait(60*time.Second, "the agent's children", func(ctx context.Context) error {
@@ -242,7 +271,7 @@ func (s *Stack) startRuntime(ctx context.Context) {
 		}
 		return s.Admin.Get(ctx, key, &account)
 	})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "agent-" + Agent + "-0", Labels: map[string]string{api.LabelAgent: Agent}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "agent-" + Agent + "-0", Labels: map[string]string{api.LabelAgent: Agent}},
 		Spec: corev1.PodSpec{ServiceAccountName: account.Name, NodeName: "node", Containers: []corev1.Container{{Name: "agentruntime", Image: "nisse-agent:test"}}}}
 	s.create(ctx, pod)
 	s.must(s.Admin.Get(ctx, client.ObjectKeyFromObject(pod), pod))
@@ -257,21 +286,4 @@ func (s *Stack) startRuntime(ctx context.Context) {
 func tokenRequest(audience string, pod *corev1.Pod, seconds int64) *authv1.TokenRequest {
 	return &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds,
 		BoundObjectRef: &authv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}}}
-}
-
-// clean stops everything and empties the namespace, so that the next stack of the same test binary starts with nothing.
-func (s *Stack) clean() {
-	s.stopAll()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	for _, o := range []client.Object{&api.Agent{}, &api.Device{}, &api.Person{}, &api.DeviceJob{}, &api.Approval{}, &api.Gate{}, &api.Plan{}, &api.WorkItem{},
-		&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}, &appsv1.StatefulSet{}, &networkingv1.NetworkPolicy{}, &corev1.ServiceAccount{}, &corev1.PersistentVolumeClaim{}} {
-		if err := s.Admin.DeleteAllOf(ctx, o, client.InNamespace(Namespace), client.GracePeriodSeconds(0)); err != nil {
-			s.T.Logf("clean up: %v", err)
-		}
-	}
-	// The dead hold their leases for a while; the next stack need not wait for that.
-	if err := s.Admin.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(System)); err != nil {
-		s.T.Logf("clean up: %v", err)
-	}
 }

@@ -51,7 +51,7 @@ func (s *Stack) Hear(account, pattern string) person.Message {
 // Item is the only work item that has not closed, or the newest.
 func (s *Stack) Item(ctx context.Context) (*api.WorkItem, error) {
 	var l api.WorkItemList
-	if err := s.Admin.List(ctx, &l, client.InNamespace(Namespace)); err != nil {
+	if err := s.Admin.List(ctx, &l, client.InNamespace(s.Namespace)); err != nil {
 		return nil, err
 	}
 	var found *api.WorkItem
@@ -73,7 +73,7 @@ func (s *Stack) OpenGate(kind api.GateKind, revision int32) *api.Gate {
 	var found *api.Gate
 	s.Wait(Patience, fmt.Sprintf("an open %s gate of rev-%d", kind, revision), func(ctx context.Context) error {
 		var l api.GateList
-		if err := s.Admin.List(ctx, &l, client.InNamespace(Namespace)); err != nil {
+		if err := s.Admin.List(ctx, &l, client.InNamespace(s.Namespace)); err != nil {
 			return err
 		}
 		for i := range l.Items {
@@ -91,7 +91,7 @@ func (s *Stack) OpenGate(kind api.GateKind, revision int32) *api.Gate {
 func (s *Stack) Decide(g *api.Gate, name string, change func(*api.Approval)) error {
 	a := &api.Approval{Spec: api.ApprovalSpec{Gate: api.GateRef{Name: g.Name, UID: string(g.UID)}, Digest: g.Spec.Digest,
 		Decision: api.DecisionApprove, Approver: Kubernetes, Channel: api.Channel{Kind: api.ChannelKubernetes}}}
-	a.Namespace, a.Name = Namespace, name
+	a.Namespace, a.Name = s.Namespace, name
 	if change != nil {
 		change(a)
 	}
@@ -126,7 +126,7 @@ func (s *Stack) File(name string) (string, error) {
 func (s *Stack) Jobs() []api.DeviceJob {
 	s.T.Helper()
 	var l api.DeviceJobList
-	s.must(s.Admin.List(s.T.Context(), &l, client.InNamespace(Namespace)))
+	s.must(s.Admin.List(s.T.Context(), &l, client.InNamespace(s.Namespace)))
 	return l.Items
 }
 
@@ -157,7 +157,7 @@ func (s *Stack) RefusedApproval(name string) {
 	s.T.Helper()
 	s.Wait(Patience, "approval "+name+" is refused", func(ctx context.Context) error {
 		var a api.Approval
-		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &a); err != nil {
+		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &a); err != nil {
 			return err
 		}
 		if a.Status.Reason == "" || a.Status.Message == "" {
@@ -172,7 +172,7 @@ func (s *Stack) AllClosed(n int) {
 	s.T.Helper()
 	s.Wait(2*Patience, fmt.Sprintf("%d items closed", n), func(ctx context.Context) error {
 		var l api.WorkItemList
-		if err := s.Admin.List(ctx, &l, client.InNamespace(Namespace)); err != nil {
+		if err := s.Admin.List(ctx, &l, client.InNamespace(s.Namespace)); err != nil {
 			return err
 		}
 		closed := 0
@@ -191,7 +191,7 @@ func (s *Stack) AllClosed(n int) {
 // Visitor joins the room as somebody else and returns how they speak.
 func (s *Stack) Visitor(name string) func(text string) {
 	s.T.Helper()
-	p := s.Home.Login(s.T, name, password)
+	p := s.Home.Login(s.T, name+s.suffix, password)
 	_, err := p.Join(s.T.Context(), s.Room)
 	s.must(err)
 	return func(text string) {

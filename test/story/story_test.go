@@ -9,12 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/stack"
 )
 
 func TestMain(m *testing.M) {
-	apitest.Main(m, stack.CleanBinaries)
+	stack.Main(m)
 }
 
 func request(s *stack.Stack) string {
@@ -23,6 +22,7 @@ func request(s *stack.Stack) string {
 
 // The main job: words in the room, a plan, a typed approval, exactly that, once, audited.
 func TestApprovedInTheRoom(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	gate := s.Hear("nisse-gates", `(?s)rev-1.*fs\.write.*report\.txt.*approve rev-1`)
@@ -54,12 +54,13 @@ func TestApprovedInTheRoom(t *testing.T) {
 
 // The same decision by kubectl, and one by somebody who may not.
 func TestApprovedByKubectl(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	g := s.OpenGate(api.GatePlan, 1)
 	a := &api.Approval{Spec: api.ApprovalSpec{Gate: api.GateRef{Name: g.Name, UID: string(g.UID)}, Digest: g.Spec.Digest, Decision: api.DecisionApprove,
 		Approver: "mallory@example.org", Channel: api.Channel{Kind: api.ChannelKubernetes}}}
-	a.Namespace, a.Name = stack.Namespace, "by-mallory"
+	a.Namespace, a.Name = s.Namespace, "by-mallory"
 	if err := s.As("mallory@example.org", "system:masters").Create(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,7 @@ func TestApprovedByKubectl(t *testing.T) {
 
 // A rejection's words lead to rev-2; the old revision can no longer be approved, and the person is told.
 func TestRejectedThenReplaced(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	s.OpenGate(api.GatePlan, 1)
@@ -99,6 +101,7 @@ func TestRejectedThenReplaced(t *testing.T) {
 
 // A call that differs by one character halts; replan makes a new plan that must be approved anew.
 func TestMismatchHaltsAndReplans(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s) + " off-by-one")
 	s.OpenGate(api.GatePlan, 1)
@@ -121,6 +124,7 @@ func TestMismatchHaltsAndReplans(t *testing.T) {
 }
 
 func TestMismatchThenAbandon(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s) + " off-by-one")
 	s.OpenGate(api.GatePlan, 1)
@@ -138,6 +142,7 @@ func TestMismatchThenAbandon(t *testing.T) {
 // Stop holds whatever the agent does. Here the plan is approved while the broker is away, and the person says stop before it is back:
 // nothing of the approved plan runs, then or later.
 func TestStopHoldsAnApprovedPlan(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	g := s.OpenGate(api.GatePlan, 1)
@@ -162,6 +167,7 @@ func TestStopHoldsAnApprovedPlan(t *testing.T) {
 
 // Stop before anything was decided: the open plan is put aside, and continue lets the agent ask again.
 func TestStopThenContinue(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	g := s.OpenGate(api.GatePlan, 1)
@@ -180,6 +186,7 @@ func TestStopThenContinue(t *testing.T) {
 
 // A second request waits its turn, the person is told so, and then it is done.
 func TestSecondRequestIsQueued(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	s.Say(request(s))
 	s.OpenGate(api.GatePlan, 1)
@@ -199,6 +206,7 @@ func TestSecondRequestIsQueued(t *testing.T) {
 
 // Strangers and people without the right change nothing.
 func TestOtherPeople(t *testing.T) {
+	t.Parallel()
 	s := stack.Start(t, stack.Options{})
 	mallory := s.Visitor("mallory")
 	mallory("Write something")

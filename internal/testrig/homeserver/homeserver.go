@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,13 +20,13 @@ import (
 	"maunium.net/go/mautrix/id"
 
 	"nisse.io/nisse/internal/testrig/person"
+	"nisse.io/nisse/internal/testrig/port"
 )
 
 const (
 	installTimeout = 10 * time.Minute // a cold cache on a slow network
 	readyTimeout   = 90 * time.Second
 	stopTimeout    = 20 * time.Second
-	startAttempts  = 3 // another program may take the port between our choosing it and the server's listening
 )
 
 // Options of a server; the zero value is what most tests want.
@@ -47,7 +46,7 @@ type Server struct {
 	Implementation string
 
 	options Options
-	port    int
+	port    *port.Kept
 	process *process
 }
 
@@ -61,6 +60,9 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	t.Cleanup(func() {
 		if err := s.end((*os.Process).Kill); err != nil {
+			t.Error(err)
+		}
+		if err := s.port.Release(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -134,18 +136,11 @@ func start(dir string, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{ServerName: o.ServerName, Dir: dir, Implementation: impl, options: o}
-	for attempt := 1; ; attempt++ {
-		if s.port, err = freePort(); err != nil {
-			return nil, err
-		}
-		s.BaseURL = "http://127.0.0.1:" + strconv.Itoa(s.port)
-		if err = s.run(); err == nil {
-			return s, nil
-		}
-		if attempt == startAttempts || !strings.Contains(s.logTail(), "ddress already in use") {
-			return nil, err
-		}
+	if s.port, err = port.Keep(); err != nil {
+		return nil, err
 	}
+	s.BaseURL = "http://127.0.0.1:" + strconv.Itoa(s.port.Number)
+	return s, s.run()
 }
 
 // run starts the process and returns when the server answers.
@@ -159,7 +154,7 @@ func (s *Server) run() error {
 		limits = "tight"
 	}
 	s.process, err = spawn(filepath.Join(s.Dir, "homeserver.out"), filepath.Join(scripts, "run.sh"),
-		"--impl", s.Implementation, "--dir", s.Dir, "--listen", "127.0.0.1", "--port", strconv.Itoa(s.port),
+		"--impl", s.Implementation, "--dir", s.Dir, "--listen", "127.0.0.1", "--port", strconv.Itoa(s.port.Number),
 		"--server-name", s.ServerName, "--rate-limits", limits)
 	if err != nil {
 		return fmt.Errorf("start the homeserver: %w", err)
@@ -278,13 +273,4 @@ func scripts() (string, error) {
 		}
 		dir = filepath.Dir(dir)
 	}
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
