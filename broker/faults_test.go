@@ -455,7 +455,7 @@ func TestACallerThatGoesAway(t *testing.T) {
 		defer close(done)
 		_, _ = s.CallTool(ctx, callParams("c2", "fs_write", writeArgs("a", "x")))
 	}()
-	apitest.Wait(t, 10*time.Second, func(context.Context) error {
+	apitest.Wait(t, time.Minute, func(context.Context) error {
 		if len(r.jobs()) == 0 {
 			return fmt.Errorf("no job yet")
 		}
@@ -464,7 +464,7 @@ func TestACallerThatGoesAway(t *testing.T) {
 	cancel()
 	<-done
 	close(gate)
-	apitest.Wait(t, 10*time.Second, func(context.Context) error {
+	apitest.Wait(t, time.Minute, func(context.Context) error {
 		if j := r.jobs()[0]; j.Status.State != v1alpha1.JobSucceeded {
 			return fmt.Errorf("job is %q", j.Status.State)
 		}

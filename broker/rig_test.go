@@ -248,7 +248,7 @@ func (r *rig) activate(item string) {
 // status changes an object's status, read anew.
 func (r *rig) status(o client.Object, change func()) {
 	r.t.Helper()
-	apitest.Wait(r.t, 10*time.Second, func(ctx context.Context) error {
+	apitest.Wait(r.t, time.Minute, func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func (r *rig) status(o client.Object, change func()) {
 // spec changes an object's spec, read anew.
 func (r *rig) spec(o client.Object, change func()) {
 	r.t.Helper()
-	apitest.Wait(r.t, 10*time.Second, func(ctx context.Context) error {
+	apitest.Wait(r.t, time.Minute, func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}

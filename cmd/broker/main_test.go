@@ -70,7 +70,7 @@ func TestProcess(t *testing.T) {
 	call := func(p *process, id, tool, args string) doors.ToolResult {
 		t.Helper()
 		var res doors.ToolResult
-		apitest.Wait(t, 10*time.Second, func(ctx context.Context) (err error) {
+		apitest.Wait(t, time.Minute, func(ctx context.Context) (err error) {
 			res, err = r.call(ctx, p, id, tool, args)
 			return err
 		})

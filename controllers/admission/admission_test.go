@@ -30,14 +30,14 @@ func TestEnforced(t *testing.T) {
 		t.Errorf("a refusal by RBAC is taken for the policy's: %v", err)
 	}
 	apitest.Grant(t, admin, ns, manager, apitest.Rule("approvals", "create"))
-	apitest.Wait(t, 20*time.Second, func(context.Context) error {
+	apitest.Wait(t, time.Minute, func(context.Context) error {
 		if err := probe(apitest.As(t, cfg, manager)); err == nil || !strings.Contains(err.Error(), "was let through") {
 			return errors.Join(errors.New("without policies a forged approval must be let through"), err)
 		}
 		return nil
 	})
 	apitest.Install(t, admin, apitest.Path("config", "admission"))
-	apitest.Wait(t, 20*time.Second, func(context.Context) error { return probe(apitest.As(t, cfg, manager)) })
+	apitest.Wait(t, time.Minute, func(context.Context) error { return probe(apitest.As(t, cfg, manager)) })
 
 	var left v1alpha1.ApprovalList
 	if err := admin.List(t.Context(), &left, client.InNamespace(ns)); err != nil {

@@ -380,7 +380,7 @@ func TestStopUnderAnOldID(t *testing.T) {
 	first := ask("s1")
 	b.pass()
 	b.state(v1alpha1.WorkItemWorking, "ops")
-	apitest.Wait(t, 5*time.Second, func(context.Context) error { // creation times have seconds
+	apitest.Wait(t, time.Minute, func(context.Context) error { // creation times have seconds
 		if !time.Now().Truncate(time.Second).After(first.CreationTimestamp.Time) {
 			return errors.New("the same second")
 		}

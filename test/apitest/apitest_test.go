@@ -31,7 +31,7 @@ func TestUserMayDoWhatIsGrantedAlone(t *testing.T) {
 		t.Fatalf("read without a grant: %v", err)
 	}
 	apitest.Grant(t, admin, ns, "lucas", apitest.Rule("people", "get"))
-	apitest.Wait(t, 10*time.Second, func(ctx context.Context) error {
+	apitest.Wait(t, time.Minute, func(ctx context.Context) error {
 		return lucas.Get(ctx, client.ObjectKeyFromObject(person), person)
 	})
 	if err := lucas.Delete(t.Context(), person); !apierrors.IsForbidden(err) {

@@ -144,7 +144,7 @@ func TestWaitingInVainSaysWhatWasSaidInstead(t *testing.T) {
 	if _, err := p.Say(t.Context(), room, "hello?", person.Where{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err = p.WaitFor(ctx, room, person.Want{Text: regexp.MustCompile("rev-1")})
 	if !errors.Is(err, context.DeadlineExceeded) {
