@@ -35,9 +35,17 @@ func (s *Stack) launch(name string, env []string, args ...string) {
 	s.procs[name] = p
 	s.mu.Unlock()
 	s.must(s.spawn(p))
+	s.T.Cleanup(func() { s.Kill(name) }) // before what it leans on, and in reverse order
 }
 
+// spawn its process.
 func (s *Stack) spawn(p *Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spawnLocked(p)
+}
+
+func (s *Stack) spawnLocked(p *Process) error {
 	out, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -77,12 +85,11 @@ func (s *Stack) spawn(p *Process) error {
 		case <-s.T.Context().Done():
 		case <-timer.C:
 			s.mu.Lock()
-			stopped = p.stopped // it was killed while it was down; Revive starts it
-			s.mu.Unlock()
-			if stopped {
+			defer s.mu.Unlock()
+			if p.stopped { // it was killed while it was down; Revive starts it
 				return
 			}
-			if err := s.spawn(p); err != nil {
+			if err := s.spawnLocked(p); err != nil {
 				s.T.Log(err)
 			}
 		}
@@ -90,9 +97,7 @@ func (s *Stack) spawn(p *Process) error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	s.mu.Lock()
 	p.cmd, p.done = cmd, done
-	s.mu.Unlock()
 	return nil
 }
 
@@ -104,8 +109,12 @@ func (s *Stack) Kill(name string) {
 	p.stopped = true
 	cmd, done := p.cmd, p.done
 	s.mu.Unlock()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	<-done
+	select {
+	case <-done: // its number may be another's by now
+	default:
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-done
+	}
 }
 
 // Revive a component that was killed.
@@ -137,18 +146,6 @@ func (s *Stack) Crashes(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.procs[name].crashes
-}
-
-func (s *Stack) stopAll() {
-	for i := len(Components) - 1; i >= 0; i-- {
-		s.mu.Lock()
-		p := s.procs[Components[i]]
-		s.mu.Unlock()
-		if p == nil {
-			continue
-		}
-		s.Kill(p.name)
-	}
 }
 
 // Dump the last lines of every component's log into the test's.

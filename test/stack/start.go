@@ -47,7 +47,6 @@ func Start(t testing.TB, o Options) *Stack {
 	server, err := url.Parse(s.Config.Host)
 	s.must(err)
 	s.API = NewLink(t, server.Host)
-	t.Cleanup(s.stopAll)
 	ctx := t.Context()
 	s.install(ctx)
 	if o.OwnHome {
