@@ -9,7 +9,7 @@ fi
 hack/homeserver/install.sh >/dev/null
 go vet "$@"
 # What stacks run, built once for all packages that start one (see test/stack), and only where something changed.
-go build -tags 'goolm crashrig' -o dist/stack/ ./cmd/{nisse-device,manager,broker,gateway,agentruntime}
+CGO_ENABLED=0 go build -tags 'goolm crashrig' -o dist/stack/ ./cmd/{nisse-device,manager,broker,gateway,agentruntime}
 export NISSE_STACK_BINARIES=$PWD/dist/stack
 # Two packages at a time: each may run an API server and a homeserver of its own.
 # The gate before the network policies lives in a module of its own, with the dependencies it needs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +20,7 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"maunium.net/go/mautrix/id"
@@ -67,6 +69,16 @@ func Start(t testing.TB, o Options) *Stack {
 		}
 		if a.Status.Conversation == nil || !a.Status.Conversation.Connected {
 			return fmt.Errorf("conversation: %+v", a.Status.Conversation)
+		}
+		return nil
+	})
+	s.Wait(60*time.Second, "the device answers the broker", func(ctx context.Context) error {
+		var d api.Device
+		if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: Device}, &d); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(d.Status.Conditions, api.ConditionOnline) {
+			return fmt.Errorf("conditions: %+v", d.Status.Conditions)
 		}
 		return nil
 	})
@@ -168,6 +180,14 @@ limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}
 	cfg := s.write("device/config.yaml", []byte(fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\nstateDir: %s\nmanifest: %s/manifest.yaml\nkey: %s/device.key\nallowRoot: true\n", s.ports["device"], dir, dir, dir)), 0o644)
 	out := s.run(ctx, "nisse-device", "id", "--config", cfg)
 	s.launch("nisse-device", nil, "run", "--config", cfg)
+	// A broker that finds nobody there looks again after half a minute.
+	s.Wait(60*time.Second, "the device listens", func(ctx context.Context) error {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", s.ports["device"]))
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
 	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Device}, Spec: api.DeviceSpec{
 		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), ManifestDigest: field(s.T, out, "manifestDigest")}})
 }
