@@ -59,6 +59,9 @@ func (it *Item) Replied(ask AskModel, r Reply, check func(tool, args string) err
 	}
 	b := Batch{Events: []event.New{{WorkItem: it.Name, Type: event.AssistantText, Source: "ask/" + ask.ID, Payload: t}}}
 	b.Say = it.aloud(ask, t, r.Wanted)
+	if t.Problem != "" {
+		b.Say = append(b.Say, it.line(useless(t.Problem, it.Turn.Bad+1 < maxBad), "useless", ask.ID))
+	}
 	var results []event.New
 	first := map[string]bool{}
 	for i, w := range r.Wanted {
@@ -72,6 +75,9 @@ func (it *Item) Replied(ask AskModel, r Reply, check func(tool, args string) err
 			c.Tool, c.Args = sanitize.Line(c.Tool, 64), sanitize.Cap(c.Args, MaxResult)
 			results = append(results, event.New{WorkItem: it.Name, Type: event.ToolResult, Source: "result/" + c.ID,
 				Payload: event.Result{Call: c.ID, Tool: c.Tool, Origin: event.Runtime, Status: doors.Refused, Text: why, Malformed: true}})
+			if i <= maxWanted { // one line for the first that is too many says it for all
+				b.Say = append(b.Say, it.line(notRun(c.Tool, why), c.ID))
+			}
 		}
 		b.Events = append(b.Events, event.New{WorkItem: it.Name, Type: event.ToolCall, Source: "call/" + c.ID, Payload: c})
 	}
@@ -162,10 +168,16 @@ func (it *Item) Resulted(c Call, res doors.ToolResult, text string) Batch {
 		b.Events = append(b.Events, event.New{WorkItem: it.Name, Type: event.GateOpened, Source: "gate/" + c.ID,
 			Payload: event.Gate{Call: c.ID, Gate: res.Gate, Reason: res.Reason}})
 	}
-	if !terminal(c.Tool) {
-		b.Say = []event.Outgoing{{ID: it.id("out_", c.ID), WorkItem: it.Name, Kind: doors.Progress, Text: progress(c, res)}}
+	// What ends a turn speaks for itself when it succeeds: a gate, a question, the last words.
+	if refused := res.Status != doors.Done && res.Status != doors.Pending && res.Status != doors.Halted; !terminal(c.Tool) || refused {
+		b.Say = []event.Outgoing{it.line(progress(c, res, text), c.ID)}
 	}
 	return b
+}
+
+// line for the item's progress message.
+func (it *Item) line(text string, place ...any) event.Outgoing {
+	return event.Outgoing{ID: it.id("out_", place...), WorkItem: it.Name, Kind: doors.Progress, Text: text}
 }
 
 // NotMade turns a call that is not made into its event.

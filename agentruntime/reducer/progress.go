@@ -11,8 +11,27 @@ import (
 	"nisse.io/nisse/internal/sanitize"
 )
 
-// progress is one line about a call for the item's progress message.
-func progress(c Call, r doors.ToolResult) string {
+// useless is the line about an answer of the model that nothing can be done with.
+func useless(problem string, again bool) string {
+	if rest, ok := strings.CutPrefix(problem, "your answer"); ok { // it was written for the model
+		problem = "the model's answer" + rest
+	}
+	if again {
+		problem += " (asked again)"
+	}
+	return sanitize.Line("✗ "+problem, maxProgress)
+}
+
+// notRun is the line about a call that cannot be made as the model wrote it.
+func notRun(tool, why string) string {
+	if tool == "" {
+		tool = "a call without a name"
+	}
+	return sanitize.Line("✗ "+tool+": "+strings.Replace(why, "not run: ", "not run, ", 1), maxProgress)
+}
+
+// progress is one line about a call for the item's progress message. text is what the tool returned, as it came.
+func progress(c Call, r doors.ToolResult, text string) string {
 	var b strings.Builder
 	switch r.Status {
 	case doors.Done:
@@ -23,7 +42,9 @@ func progress(c Call, r doors.ToolResult) string {
 		b.WriteString("✗ ")
 	}
 	args := map[string]json.RawMessage{}
-	_ = json.Unmarshal([]byte(c.Args), &args) // arguments that do not read are left out of the line
+	if !terminal(c.Tool) { // those are long, and said elsewhere
+		_ = json.Unmarshal([]byte(c.Args), &args) // arguments that do not read are left out of the line
+	}
 	tool := c.Tool
 	var device string
 	if json.Unmarshal(args["device"], &device) == nil && device != "" {
@@ -42,7 +63,28 @@ func progress(c Call, r doors.ToolResult) string {
 			b.WriteString(", " + r.Reason)
 		}
 	}
-	return sanitize.Line(b.String(), maxProgress)
+	line := sanitize.Line(b.String(), maxProgress)
+	if len(text) > MaxResult || cut(r.Output) {
+		line += " (cut)"
+	}
+	return line
+}
+
+// cut tells whether a capability's output is less than there was: it says so itself, or one of its texts does.
+func cut(output json.RawMessage) bool {
+	var fields map[string]any
+	if json.Unmarshal(output, &fields) != nil {
+		return false // none, or no object: every capability's is one
+	}
+	if fields["truncated"] == true || fields["leftOut"] != nil {
+		return true
+	}
+	for _, v := range fields {
+		if s, ok := v.(string); ok && sanitize.Capped(s) {
+			return true
+		}
+	}
+	return false
 }
 
 func value(raw json.RawMessage) string {

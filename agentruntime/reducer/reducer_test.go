@@ -306,12 +306,15 @@ func TestAnswersThatCannotBeUsedGoBackToTheModelAndAreBounded(t *testing.T) {
 	tests := map[string]struct {
 		reply Reply
 		want  string
+		// told is what people read of it in the progress message, each time, and after the last if that differs.
+		told, last string
 	}{
-		"unknown tool":       {Reply{Wanted: []Wanted{want("rm_rf", `{}`)}}, "no tool of that name"},
-		"broken JSON":        {Reply{Wanted: []Wanted{want("fs_read", `{"path":`)}}, "not a JSON object"},
-		"arguments too long": {Reply{Wanted: []Wanted{want("fs_read", `{"path":"`+strings.Repeat("x", MaxArgs)+`"}`)}}, "is the limit"},
-		"empty":              {Reply{}, ""},
-		"unreadable":         {Reply{Problem: "your answer had 9000000 bytes"}, ""},
+		"unknown tool":       {Reply{Wanted: []Wanted{want("rm_rf", `{}`)}}, "no tool of that name", "✗ rm_rf: not run, there is no tool of that name", ""},
+		"a nameless tool":    {Reply{Wanted: []Wanted{want("", `{}`)}}, "no tool of that name", "✗ a call without a name: not run, there is no tool of that name", ""},
+		"broken JSON":        {Reply{Wanted: []Wanted{want("fs_read", `{"path":`)}}, "not a JSON object", "✗ fs_read: not run, arguments are not a JSON object: unexpected end of JSON input", ""},
+		"arguments too long": {Reply{Wanted: []Wanted{want("fs_read", `{"path":"`+strings.Repeat("x", MaxArgs)+`"}`)}}, "is the limit", "✗ fs_read: not run, the arguments have 262155 bytes, and 262144 is the limit", ""},
+		"empty":              {Reply{}, "", "✗ the model's answer was empty (asked again)", "✗ the model's answer was empty"},
+		"unreadable":         {Reply{Problem: "your answer had 9000000 bytes"}, "", "✗ the model's answer had 9000000 bytes (asked again)", "✗ the model's answer had 9000000 bytes"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +340,37 @@ func TestAnswersThatCannotBeUsedGoBackToTheModelAndAreBounded(t *testing.T) {
 			if len(w.said()) != 1 || !strings.Contains(w.said()[0], "could not use") {
 				t.Errorf("people read %q", w.said())
 			}
+			if tt.last == "" {
+				tt.last = tt.told
+			}
+			if diff := cmp.Diff([]string{tt.told, tt.told, tt.last}, w.progressed()); diff != "" {
+				t.Errorf("progress (-want +got):\n%s", diff)
+			}
 		})
+	}
+}
+
+// progressed are the lines of the progress message.
+func (w *world) progressed() (out []string) {
+	for _, o := range w.say {
+		if o.Kind == doors.Progress {
+			out = append(out, o.Text)
+		}
+	}
+	return out
+}
+
+// However many calls a model wants at once, people read of the first that is too many and no further.
+func TestTooManyCallsAreToldOnce(t *testing.T) {
+	w := newWorld(t)
+	w.person("do it")
+	calls := make([]Wanted, 3*maxWanted)
+	for i := range calls {
+		calls[i] = want("fs_read", fmt.Sprintf(`{"path":"/%d"}`, i))
+	}
+	w.ask(Reply{Wanted: calls})
+	if diff := cmp.Diff([]string{"✗ fs_read: not run, at most 16 calls in one answer"}, w.progressed()); diff != "" {
+		t.Errorf("progress (-want +got):\n%s", diff)
 	}
 }
 
@@ -515,14 +548,19 @@ func TestProgressLines(t *testing.T) {
 		res        doors.ToolResult
 		want       string
 	}{
-		"done":     {"fs_read", `{"device":"web1","path":"/var/log/x","lines":200}`, done, "✓ web1 fs.read lines=200 path=/var/log/x"},
-		"refused":  {"fs_write", `{"device":"web1","path":"/etc/x"}`, doors.ToolResult{Status: doors.Refused, Reason: "PathDenied", Message: "the manifest does not allow it"}, "✗ web1 fs.write path=/etc/x: refused, the manifest does not allow it"},
-		"hidden":   {"fs_read", `{"path":"/a\u202e\nb"}`, done, `✓ fs_read path="/a\\u202e b"`},
-		"not JSON": {"fs_read", `{`, doors.ToolResult{Status: doors.Failed, Reason: "X"}, "✗ fs_read: failed, X"},
+		"done":       {"fs_read", `{"device":"web1","path":"/var/log/x","lines":200}`, done, "✓ web1 fs.read lines=200 path=/var/log/x"},
+		"refused":    {"fs_write", `{"device":"web1","path":"/etc/x"}`, doors.ToolResult{Status: doors.Refused, Reason: "PathDenied", Message: "the manifest does not allow it"}, "✗ web1 fs.write path=/etc/x: refused, the manifest does not allow it"},
+		"hidden":     {"fs_read", `{"path":"/a\u202e\nb"}`, done, `✓ fs_read path="/a\\u202e b"`},
+		"no plan":    {SubmitPlan, `{"reason":"x","steps":[]}`, doors.ToolResult{Status: doors.Refused, Reason: "PlanNotReady", Message: "Step 1: no"}, "✗ submit_plan: refused, Step 1: no"},
+		"more of it": {"fs_read", `{"path":"/x"}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"content":"x","truncated":true}`)}, "✓ fs_read path=/x (cut)"},
+		"middle cut": {"exec", `{}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"stdout":"a\n[… 9 bytes left out …]\nb"}`)}, "✓ exec (cut)"},
+		"too deep":   {"exec", `{}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"leftOut":"the result is too deep or too wide to show"}`)}, "✓ exec (cut)"},
+		"whole":      {"fs_read", `{"path":"/x"}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"content":"[… 9 bytes left out …]","truncated":false}`)}, "✓ fs_read path=/x"},
+		"not JSON":   {"fs_read", `{`, doors.ToolResult{Status: doors.Failed, Reason: "X"}, "✗ fs_read: failed, X"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := progress(Call{Call: event.Call{Tool: tt.tool, Args: tt.args}}, tt.res); got != tt.want {
+			if got := progress(Call{Call: event.Call{Tool: tt.tool, Args: tt.args}}, tt.res, ""); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})

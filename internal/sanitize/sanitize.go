@@ -97,6 +97,11 @@ func Cap(s string, limit int) string {
 	return head + marker(len(s)-len(head)-len(tail)) + tail
 }
 
+// Capped tells whether a text looks as if Cap had cut it.
+func Capped(s string) bool { return mark.MatchString(s) }
+
+var mark = regexp.MustCompile(`\n\[… [0-9]+ bytes left out …\]\n`)
+
 func marker(n int) string { return fmt.Sprintf("\n[… %d bytes left out …]\n", n) }
 
 func cutTail(s string, n int) string {
