@@ -23,6 +23,7 @@ import (
 	"nisse.io/nisse/broker/plan"
 	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/serial"
+	"nisse.io/nisse/broker/trouble"
 	"nisse.io/nisse/broker/work"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
@@ -59,6 +60,7 @@ type Broker struct {
 	auth       *podauth.Authenticator
 	stream     *work.Stream
 	tools      *mcp.Server
+	trouble    *trouble.Door
 	hub        *work.Hub
 	cached     client.Reader
 	dispatcher *dispatch.Dispatcher
@@ -81,7 +83,8 @@ func New(c Config, w World) *Broker {
 	auth := podauth.New(w.Kube, c.Namespace, doors.AudienceBroker)
 	hub := work.NewHub()
 	return &Broker{
-		auth: auth, hub: hub, cached: w.Cached, dispatcher: dispatcher, registry: registry,
+		trouble: &trouble.Door{Live: reader, Report: reports, Requests: rates.New(now), Log: c.Log},
+		auth:    auth, hub: hub, cached: w.Cached, dispatcher: dispatcher, registry: registry,
 		stream: &work.Stream{Objects: w.Cached, Hub: hub, Auth: auth, Opens: rates.New(now), Meter: m, Log: c.Log, Namespace: c.Namespace},
 		tools: &mcp.Server{
 			Agents: w.Cached, Live: reader, Dispatcher: dispatcher, Report: reports, Calls: rates.New(now), Requests: rates.New(now), Meter: m, Log: c.Log,
@@ -97,10 +100,11 @@ type statusWriter struct {
 	client.StatusClient
 }
 
-// Handler of both paths of the door.
+// Handler of the door's paths.
 func (b *Broker) Handler() http.Handler {
 	m := http.NewServeMux()
 	m.Handle("GET /v1/work", b.stream)
+	m.Handle("POST /v1/trouble", b.trouble)
 	m.Handle("/mcp", b.tools.Handler())
 	return b.auth.Require(m)
 }

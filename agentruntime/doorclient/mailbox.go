@@ -1,14 +1,12 @@
 package doorclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"nisse.io/nisse/internal/doors"
@@ -22,13 +20,10 @@ const (
 )
 
 // Mailbox at the gateway.
-type Mailbox struct {
-	door Door
-	http *http.Client
-}
+type Mailbox struct{ plain }
 
 // NewMailbox for the gateway's door.
-func NewMailbox(d Door) *Mailbox { return &Mailbox{door: d, http: d.client()} }
+func NewMailbox(d Door) *Mailbox { return &Mailbox{plain{door: d, http: d.client()}} }
 
 // Read waits for messages after seq; when not patient, it takes what is there now. When the gateway's epoch is another, the answer has that epoch and no messages, and moved is
 // true: seq meant something else, and reading begins again at 0.
@@ -79,30 +74,4 @@ func (m *Mailbox) Send(ctx context.Context, o doors.Outgoing) error {
 		return fmt.Errorf("send to the room: %w", problem(res))
 	}
 	return nil
-}
-
-func (m *Mailbox) post(ctx context.Context, path string, v any) (*http.Response, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, shortRequest)
-	res, err := m.do(ctx, http.MethodPost, path, body)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	res.Body = closing{res.Body, cancel}
-	return res, nil
-}
-
-func (m *Mailbox) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(m.door.URL, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	return m.http.Do(req)
 }

@@ -60,6 +60,7 @@ func (l *Loop) ask(ctx context.Context, f *core.Flight) core.Landing {
 			return core.Landing{}
 		}
 		if err == nil || model.AsError(err).Kind != model.TooLong || !f.Ask.Shorten() {
+			l.usable(f) // an answer that refuses the request is one
 			return core.Landing{Ask: &core.Answered{Answer: answer, Tools: tools, Err: err}}
 		}
 		l.Logger.WarnContext(ctx, "request.shortened", "task_id", f.Item, "cause", f.Ask.ID, "budget", f.Ask.Budget, "error", err.Error())
@@ -74,6 +75,9 @@ func (l *Loop) askOnce(ctx context.Context, f *core.Flight, tools *offer.Set) (m
 	told := false
 	return l.Timing.Patience.Ask(ctx, l.Model, r, func(since time.Duration, e *model.Error) {
 		l.Logger.WarnContext(ctx, "ask.retried", "task_id", f.Item, "cause", f.Ask.ID, "error", e.Error())
+		if e.Kind == model.Misconfigured {
+			l.unusable(f, e)
+		}
 		if !told && (since >= l.Timing.Notice || e.Kind == model.Misconfigured) {
 			told = true
 			text := fmt.Sprintf("I have had no answer for %s: %v. I keep asking.", round(since), e)

@@ -53,15 +53,16 @@ var Usual = Timing{Patience: model.Usual, First: 500 * time.Millisecond, Limit: 
 
 // Parts that the loop is made of.
 type Parts struct {
-	Config  doors.RuntimeConfig
-	Log     *eventlog.Log
-	Model   model.Model
-	Tools   Tools
-	Work    Work
-	Mailbox Mailbox
-	Logger  *slog.Logger
-	Timing  Timing
-	Meter   *core.Meter
+	Config   doors.RuntimeConfig
+	Log      *eventlog.Log
+	Model    model.Model
+	Tools    Tools
+	Work     Work
+	Mailbox  Mailbox
+	Troubles Troubles
+	Logger   *slog.Logger
+	Timing   Timing
+	Meter    *core.Meter
 }
 
 // Loop of one agent.
@@ -78,6 +79,8 @@ type Loop struct {
 	mail      chan batch
 	landed    chan core.Landing
 	notices   chan core.Notice
+	troubles  chan doors.Trouble
+	trouble   doors.Trouble // that was noted last; the flights' own
 	said      chan struct{} // a message was delivered, or the mailbox can be read again
 	toSay     chan struct{} // a message was queued
 }
@@ -86,7 +89,7 @@ type Loop struct {
 func New(p Parts) *Loop {
 	l := &Loop{
 		Parts:     p,
-		snapshots: make(chan doors.Snapshot, 1), mail: make(chan batch), landed: make(chan core.Landing, 1), notices: make(chan core.Notice),
+		snapshots: make(chan doors.Snapshot, 1), mail: make(chan batch), landed: make(chan core.Landing, 1), notices: make(chan core.Notice), troubles: make(chan doors.Trouble, 1),
 		said: make(chan struct{}, 1), toSay: make(chan struct{}, 1),
 	}
 	l.core = core.New(core.Parts{Config: p.Config, Log: p.Log, Logger: p.Logger, Meter: p.Meter, Now: time.Now, Settle: p.Timing.Settle, Queued: func() { kick(l.toSay) }})
@@ -117,6 +120,7 @@ func (l *Loop) run(ctx context.Context) error {
 	go l.Work.Run(outside, l.gotWork, func(error) { l.ready.Store(false) })
 	go l.readMail(outside)
 	go l.sayWords(outside)
+	go l.tellTroubles(outside)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -28,21 +28,24 @@ type rig struct {
 	server *httptest.Server
 	addr   string
 
-	mu      sync.Mutex
-	changed chan struct{}
-	snap    doors.Snapshot
-	steps   []doors.Step
-	next    int
-	epoch   string
-	inbox   []doors.Message
-	acked   int64
-	out     []doors.Outgoing
-	calls   []made
-	results map[string]doors.ToolResult
-	fault   func(made) *doors.ToolResult // an answer other than the usual
-	refuse  func(doors.Outgoing) int     // a status other than 202 for a message
-	refused int
-	hold    chan struct{} // calls of tools wait for it
+	mu       sync.Mutex
+	changed  chan struct{}
+	snap     doors.Snapshot
+	steps    []doors.Step
+	next     int
+	epoch    string
+	inbox    []doors.Message
+	acked    int64
+	out      []doors.Outgoing
+	calls    []made
+	results  map[string]doors.ToolResult
+	fault    func(made) *doors.ToolResult // an answer other than the usual
+	refuse   func(doors.Outgoing) int     // a status other than 202 for a message
+	refused  int
+	troubles []doors.Trouble
+	// untroubled: reports of trouble are answered with 503.
+	untroubled bool
+	hold       chan struct{} // calls of tools wait for it
 	// inboxShut: the mailbox's inbox answers 503; turnedAway counts how often it did.
 	inboxShut  bool
 	turnedAway int
@@ -73,6 +76,7 @@ func newRig(t testing.TB) *rig {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/work", r.serveWork)
 	mux.Handle("/mcp", r.tools())
+	mux.HandleFunc("POST /v1/trouble", r.serveTrouble)
 	mux.HandleFunc("GET /v1/inbox", r.serveInbox)
 	mux.HandleFunc("POST /v1/inbox/ack", r.serveAck)
 	mux.HandleFunc("POST /v1/outbox", r.serveOutbox)
@@ -128,7 +132,7 @@ func (r *rig) until(what string, ok func() bool) {
 		case <-deadline:
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.t.Fatalf("waited in vain until %s; said %q, made %+v, active %+v", what, r.said(), r.calls, r.snap.Active)
+			r.t.Fatalf("waited in vain until %s; said %q, made %+v, active %+v", what, r.out, r.calls, r.snap.Active)
 		}
 	}
 }
@@ -155,6 +159,26 @@ func (r *rig) serveWork(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 	}
+}
+
+// serveTrouble keeps what is reported, as the broker does.
+func (r *rig) serveTrouble(w http.ResponseWriter, q *http.Request) {
+	var in doors.Trouble
+	if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
+		r.t.Error(err)
+	}
+	r.change(func() {
+		switch {
+		case r.untroubled:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.snap.Active == nil || r.snap.Active.Name != in.WorkItem:
+			w.WriteHeader(http.StatusConflict)
+		default:
+			r.troubles = append(r.troubles, in)
+			r.active(func(a *doors.Item) { a.Trouble = in.Reason })
+			w.WriteHeader(http.StatusNoContent)
+		}
+	})
 }
 
 func (r *rig) tools() http.Handler {
@@ -397,6 +421,13 @@ func (r *rig) said() (out []string) {
 		}
 	}
 	return out
+}
+
+// reads tells whether anything in the room, progress or not, has a text in it.
+func (r *rig) reads(text string) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(r.out, func(o doors.Outgoing) bool { return strings.Contains(o.Text, text) })
+	}
 }
 
 func (r *rig) hears(text string) func() bool {

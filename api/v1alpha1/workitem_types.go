@@ -42,6 +42,8 @@ const (
 	ReasonNoApprovers = "NoApprovers"
 	// ReasonAdmissionMissing: the API server accepts forged approvals; no gate opens until that is mended.
 	ReasonAdmissionMissing = "AdmissionMissing"
+	// ReasonModelUnusable: the agent cannot use its model, because its address, name or key is wrong. It keeps trying.
+	ReasonModelUnusable = "ModelUnusable"
 	// ReasonPlanNotReady: the plan has no steps or cannot be read; it was not shown to anybody.
 	ReasonPlanNotReady = "PlanNotReady"
 	// ReasonForeignGate: the name of the gate is taken by a gate of something else. Stalled.
@@ -192,6 +194,25 @@ type FinishReport struct {
 	At metav1.Time `json:"at"`
 }
 
+// TroubleReason tells what keeps an agent from going on.
+// +kubebuilder:validation:Enum=ModelUnusable
+type TroubleReason string
+
+// TroubleModelUnusable: the model's endpoint refuses to serve, because its address, the model's name or the key is wrong.
+const TroubleModelUnusable TroubleReason = "ModelUnusable"
+
+// TroubleReport is what the agent's runtime says keeps it from going on until a person mends it.
+type TroubleReport struct {
+	// reason in one word.
+	Reason TroubleReason `json:"reason"`
+	// message for a person, in the runtime's words.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// at is when the broker first heard of it.
+	At metav1.Time `json:"at"`
+}
+
 // WorkItemRuntime is what the broker reports of the agent. Written by the broker alone.
 type WorkItemRuntime struct {
 	// halt is the latest halt.
@@ -203,6 +224,9 @@ type WorkItemRuntime struct {
 	// finished is set when the agent is done.
 	// +optional
 	Finished *FinishReport `json:"finished,omitempty"`
+	// trouble is set while the agent cannot go on, and taken away when it can.
+	// +optional
+	Trouble *TroubleReport `json:"trouble,omitempty"`
 }
 
 // WorkItemConversation is what the gateway reports. Written by the gateway alone.
@@ -247,7 +271,7 @@ type WorkItemStatus struct {
 	// state it is in.
 	// +optional
 	State WorkItemState `json:"state,omitempty"`
-	// waitingFor tells a person whom the item waits for: names of people, the agent, or another item.
+	// waitingFor tells a person whom the item waits for: names of people, the agent, its model, or another item.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	WaitingFor string `json:"waitingFor,omitempty"`

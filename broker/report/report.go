@@ -38,6 +38,7 @@ type Writer struct {
 const (
 	maxHaltMessage = 8192
 	maxText        = 4096
+	maxTrouble     = 1000 // runes are fewer
 )
 
 // ErrHeld is returned when a stop or a halt holds the item.
@@ -112,6 +113,34 @@ func (w Writer) Finish(ctx context.Context, item *v1alpha1.WorkItem, summary str
 	}
 	if wrote {
 		telemetry.Changed(ctx, w.Log, "workitem.finished", event(it, "finish"))
+	}
+	return nil
+}
+
+// Trouble files what keeps the agent from going on, or with nil that nothing does any more. The same again changes nothing.
+func (w Writer) Trouble(ctx context.Context, item *v1alpha1.WorkItem, t *v1alpha1.TroubleReport) error {
+	if t != nil {
+		t.Message, t.At = sanitize.Cap(sanitize.Line(t.Message, maxTrouble), maxTrouble), metav1.NewTime(w.Now())
+	}
+	it, wrote, err := w.update(ctx, item, func(it *v1alpha1.WorkItem, rt *v1alpha1.WorkItemRuntime) (bool, error) {
+		has := rt.Trouble
+		if it.Over() || (has == nil) == (t == nil) && (t == nil || has.Reason == t.Reason && has.Message == t.Message) {
+			return false, nil
+		}
+		if has != nil && t != nil && has.Reason == t.Reason {
+			t.At = has.At
+		}
+		rt.Trouble = t
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("report the trouble of %s: %w", item.Name, err)
+	}
+	switch {
+	case wrote && t == nil:
+		telemetry.Changed(ctx, w.Log, "workitem.trouble_ended", event(it, "trouble"))
+	case wrote:
+		telemetry.Changed(ctx, w.Log, "workitem.troubled", event(it, "trouble"), slog.String("reason", string(t.Reason)))
 	}
 	return nil
 }

@@ -108,6 +108,9 @@ func active(it *v1alpha1.WorkItem, o Objects) *doors.Item {
 		q := it.Status.Runtime.Question
 		a.Question = &doors.Question{ID: q.ID, Text: q.Text}
 	}
+	if rt := it.Status.Runtime; rt != nil && rt.Trouble != nil {
+		a.Trouble = string(rt.Trouble.Reason)
+	}
 	if p := judge.Latest(w); p != nil {
 		a.Plan = planOf(it, p, judge.GateOf(p, w.Gates), o.Jobs)
 	}

@@ -71,8 +71,9 @@ func run(ctx context.Context, o options, log *slog.Logger) (err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	l := loop.New(loop.Parts{
 		Config: cfg, Log: events, Model: mendable(cfg.Model, o), Tools: tools, Work: doorclient.NewWork(broker, log),
-		Mailbox: doorclient.NewMailbox(doorclient.Door{URL: cfg.GatewayURL, TokenPath: o.gatewayToken}),
-		Logger:  log, Timing: loop.Usual, Meter: core.NewMeter(registry),
+		Mailbox:  doorclient.NewMailbox(doorclient.Door{URL: cfg.GatewayURL, TokenPath: o.gatewayToken}),
+		Troubles: doorclient.NewTroubles(broker),
+		Logger:   log, Timing: loop.Usual, Meter: core.NewMeter(registry),
 	})
 	listener, err := net.Listen("tcp", o.bind)
 	if err != nil {

@@ -217,6 +217,41 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// An agent that cannot use its model says so, and people read it on the item until the model answers again, or the item is over.
+func TestModelUnusable(t *testing.T) {
+	b := newBench(t, nil)
+	b.Status(b.Item, func() {
+		b.runtime().Trouble = &v1alpha1.TroubleReport{Reason: v1alpha1.TroubleModelUnusable, Message: "the model at x answers 404 Not Found", At: metav1.Now()}
+	})
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "the model of ops")
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonModelUnusable, false)
+	if c := meta.FindStatusCondition(b.Item.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message, "the model at x answers 404 Not Found") || !strings.Contains(c.Message, "spec.models of Agent ops") {
+		t.Errorf("message %q", c.Message)
+	}
+	// A person is waited for, whatever the model does.
+	b.stop("s1")
+	b.pass()
+	b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonModelUnusable, false)
+	b.answer(b.gate(names.HaltGate("wi-1", "s1", "")), v1alpha1.AnswerContinue, "")
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "the model of ops")
+
+	b.Status(b.Item, func() { b.Item.Status.Runtime.Trouble = nil })
+	b.pass()
+	b.state(v1alpha1.WorkItemWorking, "ops")
+	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+
+	b.Status(b.Item, func() {
+		b.Item.Status.Runtime.Trouble = &v1alpha1.TroubleReport{Reason: v1alpha1.TroubleModelUnusable, At: metav1.Now()}
+	})
+	b.Update(b.Item, func() { b.Item.Spec.Close = true })
+	b.pass()
+	b.state(v1alpha1.WorkItemClosed, "")
+	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+}
+
 // A new item gets its first state when the agent has chosen, in one write.
 func TestNewItem(t *testing.T) {
 	b := newBench(t, nil)

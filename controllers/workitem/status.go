@@ -66,7 +66,7 @@ func (s *scope) settle(err error) {
 		s.item.Status = *s.before.Status.DeepCopy()
 		condition.Retrying(&s.item.Status.Conditions, gen, "The API server could not be asked; trying again.")
 		return
-	case s.hinderedByAgent(), s.hinderedByPlan():
+	case s.hinderedByAgent(), s.hinderedByModel(), s.hinderedByPlan():
 	default:
 		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, v1alpha1.ReasonProgressing, "")
 	}
@@ -89,6 +89,24 @@ func (s *scope) hinderedByAgent() bool {
 	}
 	condition.Stalled(&s.item.Status.Conditions, s.item.Generation, why.Reason, why.Message)
 	return true
+}
+
+// hinderedByModel tells people that the agent cannot use its model, and whether that is so. It comes before what hinders the plan: without
+// a model there is no better one.
+func (s *scope) hinderedByModel() bool {
+	st := &s.item.Status
+	if !s.modelUnusable() {
+		return false
+	}
+	// Not stalled: the agent keeps trying, and goes on by itself once the model answers.
+	condition.Ready(&st.Conditions, s.item.Generation, metav1.ConditionFalse, v1alpha1.ReasonModelUnusable,
+		"The agent reports that it cannot use its model; mend its address, name or key in spec.models of Agent "+s.item.Spec.Agent+", and it goes on. "+st.Runtime.Trouble.Message)
+	return true
+}
+
+func (s *scope) modelUnusable() bool {
+	rt := s.item.Status.Runtime
+	return s.item.Status.State != v1alpha1.WorkItemClosed && rt != nil && rt.Trouble != nil && rt.Trouble.Reason == v1alpha1.TroubleModelUnusable
 }
 
 // hinderedByPlan repeats on the item why its latest plan was not shown to anybody, and tells whether that is so.
@@ -123,6 +141,9 @@ func (s *scope) waitingFor() string {
 		}
 	case v1alpha1.WorkItemWorking:
 		who = s.item.Spec.Agent
+		if s.modelUnusable() {
+			who = "the model of " + who
+		}
 	case v1alpha1.WorkItemAwaitingApproval:
 		who = s.people(v1alpha1.RightApprove)
 	case v1alpha1.WorkItemAwaitingInput:

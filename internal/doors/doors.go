@@ -52,6 +52,8 @@ type Item struct {
 	Question *Question `json:"question,omitempty"`
 	// Plan is the latest revision.
 	Plan *Plan `json:"plan,omitempty"`
+	// Trouble that the runtime reported last and has not taken back, by its reason.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Halt of an item.
@@ -120,6 +122,20 @@ type Device struct {
 	// Since when it is so, in RFC 3339; empty when it was never asked.
 	Since string `json:"since,omitempty"`
 }
+
+// Trouble is the body of POST /v1/trouble at the broker: what keeps the runtime from going on with its active item until a person mends
+// it. It is level-triggered: the last one counts, and one without a reason says that nothing does any more. Answer: 204; 409 when the
+// item is not the active one.
+type Trouble struct {
+	WorkItem string `json:"workItem"`
+	// Reason in one word: TroubleModel, or empty.
+	Reason string `json:"reason,omitempty"`
+	// Message for people.
+	Message string `json:"message,omitempty"`
+}
+
+// TroubleModel: the model's endpoint refuses to serve, because its address, the model's name or the key is wrong.
+const TroubleModel = "ModelUnusable"
 
 // Inbox is the answer of GET /v1/inbox?epoch=E&after=N&wait=S. It waits up to S seconds (30 at most) for a message after N.
 // An epoch that is not the gateway's own gets 409 and an Inbox with the right epoch and no messages: sequence numbers of another

@@ -29,39 +29,46 @@ func TestModelsThatGoWrong(t *testing.T) {
 		fault string
 		// says is what a person reads in the room. The item is closed if the model goes on by itself, and waits for the person if not.
 		says string
+		// told is what the item's progress message, or a message of its own, says of what was wrong; a regular expression.
+		told string
 	}{
-		{"unknown tool", goesOn},
-		{"dotted tool", goesOn},
-		{"malformed arguments", goesOn},
-		{"arguments are a list", goesOn},
-		{"more arguments", goesOn},
-		{"extra fields", goesOn},
-		{"duplicate ids", goesOn},
-		{"duplicate keys", goesOn},
-		{"float", goesOn},
-		{"huge integer", goesOn},
-		{"empty answer", goesOn},
-		{"huge text", goesOn},
-		{"large result", goesOn},
-		{"other device", goesOn},
-		{"write without plan", goesOn},
-		{"zero steps", goesOn},
-		{"many steps", goesOn},
-		{"large plan", goesOn},
-		{"path outside", goesOn},
-		{"endless loop", `same call \(fs_list\) for the 5th time, so I stopped\. Say how to go on`},
-		{"always empty", `3 answers in a row that I could not use, so I stopped\. Say how to go on`},
-		{"never a tool that exists", `3 answers in a row that I could not use, so I stopped\. Say how to go on`},
-		{"never good JSON", `3 answers in a row that I could not use, so I stopped\. Say how to go on`},
-		{"bad request", `I cannot go on: the model at 127\.0\.0\.1:\d+ answers 400`},
-		{"unauthorised", `I cannot use my model: .*401.* key needs mending`},
+		{"unknown tool", goesOn, `✗ launch_missiles: not run, there is no tool "launch_missiles"`},
+		{"dotted tool", goesOn, `✗ fs\.list: not run, there is no tool "fs\.list"`},
+		{"malformed arguments", goesOn, `✗ fs_list: not run, the arguments are not JSON`},
+		{"arguments are a list", goesOn, `✗ fs_list: not run, the arguments are not a JSON object`},
+		{"more arguments", goesOn, `✗ fs_list: not run, the arguments do not fit the tool: /: additional properties 'force' not allowed`},
+		{"extra fields", goesOn, `✗ fs_list: not run, the arguments do not fit the tool: /: additional properties 'confidence' not allowed`},
+		{"duplicate ids", goesOn, `✗ fs_stat: not run, two calls had one id, and only the first was taken`},
+		{"duplicate keys", goesOn, `✗ .*duplicate`},
+		{"float", goesOn, `✗ fs_read: not run, the arguments do not fit the tool: /limit`},
+		{"huge integer", goesOn, `✗ .*9007199254740993`},
+		{"empty answer", goesOn, `✗ the model's answer was empty \(asked again\)`},
+		{"no choices", goesOn, `✗ the model's answer held no choice \(asked again\)`},
+		{"length", goesOn, `✗ the model's answer was cut at the limit of its length`},
+		{"huge text", goesOn, `All work and no play`},
+		{"large result", goesOn, `✓ web1 fs\.read path=\S*large\.txt \(cut\)`},
+		{"other device", goesOn, `✗ fs_list: not run, the arguments do not fit the tool: /device`},
+		{"write without plan", goesOn, `✗ web1 fs\.write .*: refused`},
+		{"zero steps", goesOn, `✗ submit_plan: .*steps`},
+		{"many steps", goesOn, `✗ submit_plan: .*steps`},
+		{"large plan", goesOn, `✗ submit_plan: .*16`},
+		{"path outside", goesOn, `✗ submit_plan: refused, .*[Ss]tep 1`},
+		{"endless loop", `same call \(fs_list\) for the 5th time, so I stopped\. Say how to go on`, `✓ web1 fs\.list`},
+		{"always empty", `3 answers in a row that I could not use, so I stopped\. Say how to go on`, `✗ the model's answer was empty`},
+		{"never a tool that exists", `3 answers in a row that I could not use, so I stopped\. Say how to go on`, `✗ launch_missiles: not run`},
+		{"never good JSON", `3 answers in a row that I could not use, so I stopped\. Say how to go on`, `✗ fs_list: not run, the arguments are not JSON`},
+		{"bad request", `I cannot go on: the model at 127\.0\.0\.1:\d+ answers 400`, `I cannot go on`},
+		{"unauthorised", `I cannot use my model: .*401.* key needs mending`, `I cannot use my model`},
 	} {
 		t.Logf("fault: %s", c.fault) // no subtest: what fails here fails the stack
 		root := s.Say("fault: " + c.fault)
 		hear(s, "nisse-ops", c.says, root)
+		hear(s, "nisse-ops", c.told, root)
 		item := newest(s, string(root))
 		if c.says != goesOn {
-			if c.fault != "unauthorised" { // it goes on by itself once the key is good
+			if c.fault == "unauthorised" { // it goes on by itself once the key is good
+				unusable(s, item, "401")
+			} else {
 				s.Wait(stack.Patience, "the item waits for a person", func(ctx context.Context) error {
 					if err := s.Admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {
 						return err

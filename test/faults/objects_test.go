@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -181,6 +184,75 @@ func TestIdentityOfTwo(t *testing.T) {
 	s.Say("approve rev-1")
 	s.Closed(api.ResultDone)
 	once(s)
+}
+
+// A model that is not there, by its name and by its address: the room and the item say so, and the work goes on once it is there. The
+// test plays the kubelet that brings the mended configuration.
+func TestModelThatDoesNotExist(t *testing.T) {
+	const missing = "no-such-model"
+	var good api.Models
+	s := stack.Start(t, stack.Options{Agent: func(a *api.Agent) {
+		good = *a.Spec.Models.DeepCopy()
+		role := a.Spec.Models.Roles["executor"]
+		role.Model = missing
+		a.Spec.Models.Roles["executor"] = role
+	}})
+	change := func(models api.Models, has string) {
+		t.Helper()
+		var a api.Agent
+		var config corev1.ConfigMap
+		s.Wait(stack.Patience, "the agent is changed", func(ctx context.Context) error {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: stack.Agent}, &a); err != nil {
+				return err
+			}
+			a.Spec.Models = models
+			return s.Admin.Update(ctx, &a)
+		})
+		s.Wait(stack.Patience, "the configuration follows", func(ctx context.Context) error {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: "agent-" + stack.Agent}, &config); err != nil {
+				return err
+			}
+			if !strings.Contains(config.Data["config.json"], has) || strings.Contains(config.Data["config.json"], missing) {
+				return errors.New(config.Data["config.json"])
+			}
+			return nil
+		})
+		s.Kill("agentruntime")
+		if err := os.WriteFile(filepath.Join(s.Dir, "runtime", "config.json"), []byte(config.Data["config.json"]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Revive("agentruntime")
+	}
+	root := s.Say("what is in " + s.Files + "?")
+	item := newest(s, string(root))
+	s.Hear("nisse-ops", `I cannot use my model: .*404.*`+missing)
+	unusable(s, item, missing)
+	elsewhere := *good.DeepCopy()
+	elsewhere.Endpoint.URL += "/nowhere"
+	change(elsewhere, `/nowhere"`)
+	unusable(s, item, "404 Not Found: 404 page not found")
+	s.Say("status")
+	s.Hear("nisse-ops", `Working, waits for the model of ops`)
+	change(good, `/v1"`)
+	s.Closed(api.ResultDone)
+	if err := s.Admin.Get(t.Context(), client.ObjectKeyFromObject(item), item); err != nil || !meta.IsStatusConditionTrue(item.Status.Conditions, api.ConditionReady) {
+		t.Errorf("conditions %+v, %v", item.Status.Conditions, err)
+	}
+}
+
+// unusable waits until an item says that its agent cannot use its model, and why.
+func unusable(s *stack.Stack, item *api.WorkItem, why string) {
+	s.T.Helper()
+	s.Wait(stack.Patience, "the item says that the model cannot be used: "+why, func(ctx context.Context) error {
+		if err := s.Admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(item.Status.Conditions, api.ConditionReady)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != api.ReasonModelUnusable || !strings.Contains(c.Message, why) || item.Status.WaitingFor != "the model of "+stack.Agent {
+			return fmt.Errorf("it waits for %q, %+v", item.Status.WaitingFor, c)
+		}
+		return nil
+	})
 }
 
 // condition waits for a condition of an Agent; an empty message accepts any.
