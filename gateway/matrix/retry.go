@@ -78,11 +78,12 @@ func retryAfter(err error) (time.Duration, bool) {
 	wait := 5 * time.Second
 	if he.RespError != nil {
 		if ms, ok := he.RespError.ExtraData["retry_after_ms"].(float64); ok && ms >= 0 {
-			wait = time.Duration(ms) * time.Millisecond
+			wait = time.Duration(min(ms, float64(most.Milliseconds()))) * time.Millisecond
 		}
 	}
 	if he.Response != nil {
 		if s, err := strconv.Atoi(he.Response.Header.Get("Retry-After")); err == nil && s >= 0 {
+			s = min(s, int(most.Seconds())) // a number of seconds may be more than a Duration holds
 			wait = max(wait, time.Duration(s)*time.Second)
 			if he.RespError == nil || he.RespError.ExtraData["retry_after_ms"] == nil {
 				wait = time.Duration(s) * time.Second

@@ -1,0 +1,51 @@
+package matrix_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+)
+
+// fault stands between account and homeserver, and breaks the answers to sends.
+type fault struct {
+	proxy *httputil.ReverseProxy
+	lose  atomic.Int64 // answers to sends that are lost after the homeserver has done its part
+	lost  atomic.Int64
+	deaf  atomic.Bool  // syncs fail
+	limit atomic.Int64 // sends that are answered 429
+}
+
+// through lets the account reach its homeserver by way of f.
+func (w *world) through(f *fault) {
+	w.t.Helper()
+	target, err := url.Parse(w.hs.BaseURL)
+	w.must(err)
+	f.proxy = httputil.NewSingleHostReverseProxy(target)
+	f.proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	f.proxy.FlushInterval = -1
+	srv := httptest.NewServer(f)
+	w.t.Cleanup(srv.Close)
+	w.base = srv.URL
+}
+
+func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.lose.Add(-1) >= 0 {
+		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
+		f.lost.Add(1)
+		panic(http.ErrAbortHandler) // the connection breaks
+	}
+	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.limit.Add(-1) >= 0 {
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte(`{"errcode":"M_LIMIT_EXCEEDED","error":"Too Many Requests","retry_after_ms":20}`))
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/sync") && f.deaf.Load() {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	f.proxy.ServeHTTP(w, r)
+}
