@@ -202,14 +202,14 @@ func TestModelThatDoesNotExist(t *testing.T) {
 		var a api.Agent
 		var config corev1.ConfigMap
 		s.Wait(stack.Patience, "the agent is changed", func(ctx context.Context) error {
-			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: stack.Agent}, &a); err != nil {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: stack.Agent}, &a); err != nil {
 				return err
 			}
 			a.Spec.Models = models
 			return s.Admin.Update(ctx, &a)
 		})
 		s.Wait(stack.Patience, "the configuration follows", func(ctx context.Context) error {
-			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: "agent-" + stack.Agent}, &config); err != nil {
+			if err := s.Admin.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: "agent-" + stack.Agent}, &config); err != nil {
 				return err
 			}
 			if !strings.Contains(config.Data["config.json"], has) || strings.Contains(config.Data["config.json"], missing) {
