@@ -19,7 +19,8 @@ import (
 // to be current, up to 100 ms after any write, and three looks at a call would take a third of a second. Single objects it reads
 // from etcd at once, and every name follows from what is known:
 //
-//   - a plan never changes and revisions have no gaps, so the cache's plans are good, and those it lacks are found by counting on;
+//   - a plan never changes and revisions have no gaps, so the cache's plans are good, but for the latest, which may have been deleted
+//     and is read live, and those it lacks are found by counting on;
 //   - a plan's gate bears the plan's name, and is read live;
 //   - an ended job never changes, and a job's name follows from gate and step, so only the first that has not ended is read live.
 //
@@ -34,7 +35,14 @@ func (r Reader) item(ctx context.Context, name string, w *judge.World) error {
 	var later []v1alpha1.Plan
 	var current []v1alpha1.Gate
 	first := early{name: next(plans, gates, jobs)}
+	top, there := highest(plans), false
 	g, now := errgroup.WithContext(ctx)
+	if top > 0 {
+		g.Go(func() (err error) {
+			there, err = r.get(now, names.Plan(name, top), &v1alpha1.Plan{})
+			return err
+		})
+	}
 	g.Go(func() (err error) {
 		exists, err = r.get(now, name, &item)
 		return err
@@ -60,6 +68,9 @@ func (r Reader) item(ctx context.Context, name string, w *judge.World) error {
 		return nil
 	}
 	w.Item = &item
+	if !there {
+		plans = slices.DeleteFunc(plans, func(p v1alpha1.Plan) bool { return p.Spec.Revision == top })
+	}
 	// A namesake's plans say nothing about which revisions this item has.
 	mine := slices.DeleteFunc(slices.Concat(plans, later), func(p v1alpha1.Plan) bool { return p.Spec.WorkItem.UID != string(item.UID) })
 	from := highest(mine)
