@@ -17,6 +17,7 @@ import (
 	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/pass"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
@@ -97,9 +98,9 @@ func message(g *v1alpha1.Gate) string {
 	if g.Spec.Kind == v1alpha1.GatePlan {
 		what = fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
-	at := g.Status.DecidedAt.UTC().Format(time.RFC3339)
+	at := clock.Tell(g.Status.DecidedAt.UTC(), g.CreationTimestamp.Time)
 	if len(g.Status.Decisions) == 0 {
-		return fmt.Sprintf("Nobody answered until %s; nothing of %s was run.", g.Spec.ExpiresAt.UTC().Format(time.RFC3339), strings.ToLower(what[:1])+what[1:])
+		return fmt.Sprintf("Nobody answered until %s; nothing of %s was run.", clock.Tell(g.Spec.ExpiresAt.UTC(), g.CreationTimestamp.Time), strings.ToLower(what[:1])+what[1:])
 	}
 	last := g.Status.Decisions[len(g.Status.Decisions)-1]
 	verb := map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "approved", v1alpha1.GateRejected: "rejected"}[g.Status.Outcome]

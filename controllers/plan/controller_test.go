@@ -20,6 +20,7 @@ import (
 	"nisse.io/nisse/controllers/controllertest"
 	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/controllers/gate/subject"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -101,7 +102,7 @@ func TestGateOfAPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := v1alpha1.GateSpec{Agent: "ops", WorkItem: v1alpha1.ObjectRef{Name: "wi-1", UID: string(b.Item.UID)}, Kind: v1alpha1.GatePlan,
-		Subject: v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}, Revision: 1, Rule: opening.RulePlan, Digest: digest,
+		Subject: v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}, Revision: 1, Rule: "web1 requires an approval for fs.write", Digest: digest,
 		Tier: v1alpha1.TierStandard, Title: b.Item.Spec.Title, Message: g.Spec.Message, Approvers: []string{"lucas", "maria"}, Required: 1,
 		ExpiresAt: metav1.NewTime(b.now.Add(10 * time.Minute).Truncate(time.Second).Local()), WindowSeconds: 3600}
 	if diff := cmp.Diff(want, g.Spec); diff != "" {
@@ -113,7 +114,7 @@ func TestGateOfAPlan(t *testing.T) {
 	if o := g.OwnerReferences; len(o) != 1 || o[0].UID != b.Item.UID || o[0].BlockOwnerDeletion != nil {
 		t.Errorf("owners %+v", g.OwnerReferences)
 	}
-	if !strings.Contains(g.Spec.Message, "until "+g.Spec.ExpiresAt.UTC().Format(time.RFC3339)) {
+	if !strings.Contains(g.Spec.Message, " until "+clock.Tell(g.Spec.ExpiresAt.UTC(), b.now)) {
 		t.Errorf("the message names another time than the spec:\n%s", g.Spec.Message)
 	}
 	if log := b.LogTo.String(); strings.Count(log, `"event":"gate.opened"`) != 1 || !strings.Contains(log, `"cause":"wi-1-rev-1"`) {

@@ -202,7 +202,7 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	shown := s.Hear("nisse-gates", `(?s)rev-2.*evil`)
-	for _, want := range []string{"U+0435", "60 spaces or more"} {
+	for _, want := range []string{"U+0435", "40 spaces or more"} {
 		if !strings.Contains(shown.Body, want) {
 			t.Errorf("the room is not told of %q:\n%s", want, shown.Body)
 		}

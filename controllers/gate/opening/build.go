@@ -4,6 +4,7 @@ package opening
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/gate/subject"
+	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 )
 
@@ -22,9 +24,11 @@ const (
 	// HaltLife of a Halt gate. A halt has no natural end: nothing runs until a person answers, and a question that lapsed could not
 	// be answered any more.
 	HaltLife = 365 * 24 * time.Hour
+	// maxRule keeps the names of devices within what a Gate's rule may hold.
+	maxRule = 200
 
-	// RulePlan opened the gate of a plan.
-	RulePlan = "an Operations agent runs nothing that its devices guard before a person has approved the plan"
+	// RulePlan opened the gate of a plan in which nothing is known to need an approval by itself.
+	RulePlan = "what is submitted as a plan runs only when a person approves it"
 	// RuleStop opened the gate of a stop.
 	RuleStop = "a person said stop"
 	// RuleHalt opened the gate of a halt.
@@ -61,13 +65,13 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, now 
 		return nil, err
 	}
 	g.Name = names.PlanGate(p.Name)
-	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, RulePlan, p.Spec.Revision
+	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, rule(p.Spec.Steps), p.Spec.Revision
 	g.Spec.Subject = v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}
 	g.Spec.Flags = render.Pitfalls(p.Spec.Steps)
 	if g.Spec.Digest, err = subject.PlanDigest(p, WindowSeconds); err != nil {
 		return nil, err
 	}
-	if g.Spec.Message, err = render.Plan(shown(g, item), p.Spec); err != nil {
+	if g.Spec.Message, err = render.Plan(shown(g, item, now), p.Spec); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -93,7 +97,7 @@ func Halt(item *v1alpha1.WorkItem, agent *v1alpha1.Agent, held v1alpha1.GateHalt
 	if g.Spec.Digest, err = subject.HaltDigest(string(agent.UID), item, held); err != nil {
 		return nil, err
 	}
-	if g.Spec.Message, err = render.Stop(shown(g, item), h); err != nil {
+	if g.Spec.Message, err = render.Stop(shown(g, item, now), h); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -120,7 +124,29 @@ func base(item *v1alpha1.WorkItem, agent *v1alpha1.Agent, expiresAt time.Time) (
 	}, nil
 }
 
-func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem) render.Gate {
+// rule is why a plan needs a person. What a device guards is in its manifest, but no manifest lets a file be written unasked.
+func rule(steps []v1alpha1.PlanStep) string {
+	var devices []string
+	for _, s := range steps {
+		if s.Capability == manifest.FSWrite && !slices.Contains(devices, s.Device) {
+			devices = append(devices, s.Device)
+		}
+	}
+	const most = 3
+	who := render.Names(devices[:min(len(devices), most)])
+	if n := len(devices) - most; n > 0 {
+		who += fmt.Sprintf(" and %d more", n)
+	}
+	switch len(devices) {
+	case 0:
+		return RulePlan
+	case 1:
+		return render.Cut(who+" requires", maxRule) + " an approval for " + manifest.FSWrite
+	}
+	return render.Cut(who+" require", maxRule) + " an approval for " + manifest.FSWrite
+}
+
+func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem, now time.Time) render.Gate {
 	s := g.Spec
-	return render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, ExpiresAt: s.ExpiresAt.Time}
+	return render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, AskedAt: now, ExpiresAt: s.ExpiresAt.Time}
 }

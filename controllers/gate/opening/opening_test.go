@@ -16,6 +16,7 @@ import (
 	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/pass"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -74,8 +75,45 @@ func TestPlanGateLivesAsLongAsTheAgentSays(t *testing.T) {
 			if want := now.Truncate(time.Second).Add(tc.want); !g.Spec.ExpiresAt.Time.Equal(want) {
 				t.Errorf("expires %s, want %s", g.Spec.ExpiresAt, want)
 			}
-			if !strings.Contains(g.Spec.Message, g.Spec.ExpiresAt.UTC().Format(time.RFC3339)) {
-				t.Error("the message names another time")
+			if line := "\nWaits for lucas until " + clock.Tell(g.Spec.ExpiresAt.UTC(), now) + ".\n"; !strings.Contains(g.Spec.Message, line) {
+				t.Errorf("the message does not say%s but:\n%s", line, g.Spec.Message)
+			}
+		})
+	}
+}
+
+// The reason names what asks for it, and is bounded however many devices there are and whatever they are called.
+func TestPlanGateSaysWhy(t *testing.T) {
+	long := strings.Repeat("d", 253)
+	on := func(capability string, devices ...string) (steps []v1alpha1.PlanStep) {
+		for _, d := range devices {
+			steps = append(steps, v1alpha1.PlanStep{Device: d, Capability: capability, Args: `{"path":"/srv/a"}`, ManifestDigest: "sha256:" + strings.Repeat("a", 64)})
+		}
+		return steps
+	}
+	for name, tc := range map[string]struct {
+		steps []v1alpha1.PlanStep
+		want  string
+	}{
+		"a write":                 {on("fs.write", "web1"), "web1 requires an approval for fs.write"},
+		"two writes on one":       {on("fs.write", "web1", "web1"), "web1 requires an approval for fs.write"},
+		"on two":                  {on("fs.write", "web1", "web2"), "web1, web2 require an approval for fs.write"},
+		"on five":                 {on("fs.write", "a", "b", "c", "d", "e"), "a, b, c and 2 more require an approval for fs.write"},
+		"a name that is a string": {on("fs.write", "a\nReply"), `"a\nReply" requires an approval for fs.write`},
+		"long names":              {on("fs.write", long), strings.Repeat("d", 200) + "… an approval for fs.write"},
+		"nothing is written":      {on("fs.stat", "web1"), opening.RulePlan},
+		"something is written":    {append(on("fs.stat", "web2"), on("fs.write", "web1")...), "web1 requires an approval for fs.write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, w := objects()
+			p := controllertest.NewPlan(a, w, 1, controllertest.Report)
+			p.Spec.Steps = tc.steps
+			g, err := opening.Plan(p, w, a, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Spec.Rule != tc.want || !strings.Contains(g.Spec.Message, "\nAsked because: "+tc.want+".\n") {
+				t.Errorf("%q, want %q, in\n%s", g.Spec.Rule, tc.want, g.Spec.Message)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 const (
 	// maxPitfalls that are told; a plan with more is told so.
 	maxPitfalls = 32
-	// manySpaces in a row push what follows out of sight.
-	manySpaces = 60
+	// manySpaces in a row push what follows out of sight: a phone shows about as many columns.
+	manySpaces = 40
 	// maxExamples of characters in one pitfall.
 	maxExamples = 8
 )

@@ -25,7 +25,7 @@ func TestPitfalls(t *testing.T) {
 		{"a command line", "exec", `{"argv":["/usr/bin/touch","/srv/` + "\u0430" + `"],"timeoutSeconds":3}`, []string{"step 2: argv has characters beyond ASCII, which may look like others: U+0430"}},
 		{"content of mixed alphabets", "fs.write", `{"content":"allow p` + "\u0430" + `ypal.example","path":"/srv/a"}`, []string{"step 2: content has words of mixed alphabets, which may read as others: pаypal"}},
 		{"bytes", "fs.write", `{"content":"IyEvYmluL3No","encoding":"base64","path":"/srv/a"}`, []string{"step 2: content is base64, which nobody can read here; decode it before you decide"}},
-		{"a gap", "fs.write", `{"content":"harmless` + strings.Repeat(" ", 60) + `rm","path":"/srv/a"}`, []string{"step 2: content has 60 spaces or more in a row; read what comes after them"}},
+		{"a gap", "fs.write", `{"content":"harmless` + strings.Repeat(" ", 40) + `rm","path":"/srv/a"}`, []string{"step 2: content has 40 spaces or more in a row; read what comes after them"}},
 		{"hidden ones are escaped anyway", "fs.read", `{"path":"/srv/\u202e"}`, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

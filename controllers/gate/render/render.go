@@ -3,6 +3,9 @@
 //
 // The output is plain text. Untrusted strings are JSON-quoted on one line each, cannot draw a line of their own, and hold nothing
 // that a client would make clickable. A channel that wraps it in markup escapes it like any other text.
+//
+// Channels know the parts of a message by how its lines begin, since no untrusted string begins one: the second says for whom it
+// waits, steps are numbered, what belongs to a step or a report is indented, and the last says what to reply.
 package render
 
 import (
@@ -17,6 +20,7 @@ import (
 	"time"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/sanitize"
 )
 
@@ -32,6 +36,11 @@ const (
 // ErrTooLong tells that a subject cannot be shown in full. What cannot be shown is not asked.
 var ErrTooLong = errors.New("too long to be shown in full")
 
+// choices say what each answer to a halt does.
+const choices = "continue: it goes on with what was approved; a plan that was still open is asked for again.\n" +
+	"replan: no plan made so far runs any more; it makes another, by your advice.\n" +
+	"abandon: the work is closed.\n"
+
 // Nothing is what stands where flags would.
 const Nothing = "Nothing here is marked irreversible or protected."
 
@@ -43,6 +52,7 @@ type Gate struct {
 	Required  int32
 	Flags     []string
 	Rule      string
+	AskedAt   time.Time
 	ExpiresAt time.Time
 }
 
@@ -50,7 +60,8 @@ type Gate struct {
 func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	var b strings.Builder
 	rev := fmt.Sprintf("rev-%d", p.Revision)
-	fmt.Fprintf(&b, "Plan %s of %s for %s  waits for %s until %s\n", rev, plain(g.Agent), inert(Cut(g.Title, maxTitle)), who(g), g.ExpiresAt.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "Plan %s of %s for %s\n", rev, plain(g.Agent), inert(Cut(g.Title, maxTitle)))
+	fmt.Fprintf(&b, "Waits for %s until %s.\n", who(g), clock.Tell(g.ExpiresAt.UTC(), g.AskedAt))
 	flags(&b, g)
 	b.WriteByte('\n')
 	for i, s := range p.Steps {
@@ -79,8 +90,9 @@ type Halt struct {
 // Stop renders the question how a stopped or halted item goes on.
 func Stop(g Gate, h Halt) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s has stopped in %s  waits for %s\n", plain(g.Agent), inert(Cut(g.Title, maxTitle)), who(g))
-	fmt.Fprintf(&b, "Asked because: %s\n\n", g.Rule)
+	fmt.Fprintf(&b, "%s has stopped in %s\n", plain(g.Agent), inert(Cut(g.Title, maxTitle)))
+	fmt.Fprintf(&b, "Waits for %s.\n", who(g))
+	fmt.Fprintf(&b, "Asked because: %s.\n\n", g.Rule)
 	if h.Stopped {
 		by := "A person said stop."
 		if h.StoppedBy != "" {
@@ -99,8 +111,9 @@ func Stop(g Gate, h Halt) (string, error) {
 			fmt.Fprintf(&b, "   %s\n", quotedAlready(line))
 		}
 	}
-	b.WriteString("Nothing runs until you answer.\n")
-	b.WriteString("Reply  continue  ·  replan  ·  abandon")
+	b.WriteString("\nNothing runs until you answer.\n")
+	b.WriteString(choices)
+	b.WriteString("Reply  continue  ·  replan <advice>  ·  abandon")
 	return capped(b.String())
 }
 
@@ -118,7 +131,7 @@ func flags(b *strings.Builder, g Gate) {
 	for _, f := range g.Flags {
 		fmt.Fprintf(b, "! %s\n", inert(f))
 	}
-	fmt.Fprintf(b, "Asked because: %s\n", g.Rule)
+	fmt.Fprintf(b, "Asked because: %s.\n", g.Rule)
 }
 
 // Names lists people's names on one line.

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func gate() Gate {
 	return Gate{Agent: "ops", Title: "Write the disk usage of the machine into /srv/nisse/report.txt", Approvers: []string{"lucas"}, Required: 1,
-		Rule: "every plan of an Operations agent needs a person", ExpiresAt: time.Date(2026, 11, 30, 14, 20, 0, 0, time.FixedZone("CET", 3600))}
+		Rule: "web1 requires an approval for fs.write", AskedAt: time.Date(2026, 11, 30, 12, 50, 0, 0, time.UTC), ExpiresAt: time.Date(2026, 11, 30, 14, 20, 0, 0, time.FixedZone("CET", 3600))}
 }
 
 func step(device, capability, args string) v1alpha1.PlanStep {
@@ -39,6 +39,7 @@ func TestPlan(t *testing.T) {
 		{"ordinary", nil, plan("df was read at 13:58; the file holds its output.",
 			step("web1", "fs.write", `{"content":"Filesystem  Use%\n/dev/sda1    41%\n","path":"/srv/nisse/report.txt"}`),
 			step("web1", "exec", `{"argv":["/usr/bin/df","-h"],"timeoutSeconds":30}`))},
+		{"until another day", func(g *Gate) { g.ExpiresAt = g.ExpiresAt.Add(20 * time.Hour) }, plan("", step("web1", "fs.stat", `{"path":"/srv"}`))},
 		{"flags and two approvers", func(g *Gate) {
 			g.Flags, g.Approvers, g.Required = []string{"irreversible: web1 /srv/data", "hosts the agent itself"}, []string{"lucas", "maria", "n.n"}, 2
 		}, plan("", step("web1", "fs.write", `{"path":"/srv/data","content":""}`))},

@@ -10,6 +10,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/names"
 )
 
@@ -138,7 +139,7 @@ func Superseded(g *v1alpha1.Gate, item *v1alpha1.WorkItem, plans []v1alpha1.Plan
 	if g.Spec.Kind == v1alpha1.GatePlan {
 		what = fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
-	at := now.UTC().Format(time.RFC3339)
+	at := clock.Tell(now.UTC(), g.CreationTimestamp.Time)
 	switch {
 	case item == nil || string(item.UID) != g.Spec.WorkItem.UID:
 		return fmt.Sprintf("%s was dropped at %s: its work item is gone. Nothing was run.", what, at)
