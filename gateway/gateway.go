@@ -21,6 +21,7 @@ import (
 	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/mailbox"
 	"nisse.io/nisse/gateway/matrix"
+	"nisse.io/nisse/gateway/progress"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/gateway/worker"
 	"nisse.io/nisse/internal/doors"
@@ -84,9 +85,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		Requests: rates.New(time.Now),
 	}
 	work := &worker.Worker{Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log}
-	progress := &mailbox.Progress{Store: o.Store, Log: o.Log, Every: mailbox.Every}
+	shown := &progress.Keeper{Store: o.Store, Log: o.Log, Every: progress.Every}
 	for _, run := range []manager.RunnableFunc{
-		keeper.Run, work.Run, progress.Run, o.Store.Housekeeping,
+		keeper.Run, work.Run, shown.Run, o.Store.Housekeeping,
 		func(ctx context.Context) error { return serve(ctx, o.Bind, auth.Require(door.Handler())) },
 	} {
 		if err := mgr.Add(run); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/items"
+	"nisse.io/nisse/gateway/progress"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/doors"
@@ -203,7 +204,7 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request) {
 			if _, err := items.Thread(tx, item); err != nil {
 				return err
 			}
-			return tx.AddProgress("progress/"+id.Agent+"/"+out.ID, id.Agent, out.WorkItem, out.Text, func(old string) string { return merge(old, out.Text) })
+			return tx.AddProgress("progress/"+id.Agent+"/"+out.ID, id.Agent, out.WorkItem, out.Text, func(old string) string { return progress.Merge(old, out.Text) })
 		}
 		return say(tx, item, id.Agent, out)
 	})
@@ -223,6 +224,9 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request) {
 func say(tx *store.Tx, item *v1alpha1.WorkItem, agent string, out doors.Outgoing) error {
 	t, err := items.Thread(tx, item)
 	if err != nil {
+		return err
+	}
+	if err := progress.Flush(tx, item.Name); err != nil {
 		return err
 	}
 	for n, part := range render.Markdown(out.Text) {

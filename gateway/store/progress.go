@@ -43,6 +43,18 @@ func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string
 		ON CONFLICT DO UPDATE SET text = ?3, version = version + 1`, workItem, agent, merge(old))
 }
 
+// StaleProgress is an item's progress, if its message does not say what it should.
+func (t *Tx) StaleProgress(workItem string) (p Progress, ok bool, err error) {
+	var at int64
+	ok, err = found(t.QueryRowContext(t.ctx, "SELECT work_item, agent, text, version, shown, shown_at FROM progress WHERE work_item = ? AND shown < version", workItem).
+		Scan(&p.WorkItem, &p.Agent, &p.Text, &p.Version, &p.Shown, &at))
+	if err != nil {
+		return p, false, fmt.Errorf("read the progress of %s: %w", workItem, err)
+	}
+	p.ShownAt = time.UnixMilli(at)
+	return p, ok, nil
+}
+
 // Stale lists the items whose progress message does not say what it should.
 func (s *Store) Stale(ctx context.Context) ([]Progress, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT work_item, agent, text, version, shown, shown_at FROM progress WHERE shown < version ORDER BY shown_at, work_item")

@@ -1,4 +1,5 @@
-package mailbox
+// Package progress keeps, for each item, one message in the room about what its agent does, and edits it now and then.
+package progress
 
 import (
 	"context"
@@ -22,8 +23,8 @@ const (
 	earlier  = "• … earlier steps are not shown"
 )
 
-// merge a line into the text of a progress message.
-func merge(old, news string) string {
+// Merge a line into the text of a progress message.
+func Merge(old, news string) string {
 	var lines []string
 	if old != "" {
 		lines = strings.Split(old, "\n")
@@ -35,8 +36,8 @@ func merge(old, news string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Progress shows, for each item, what its agent does, in one message that is edited.
-type Progress struct {
+// Keeper shows what there is to show.
+type Keeper struct {
 	Store *store.Store
 	Log   *slog.Logger
 	// Every is how often a message is edited at most.
@@ -44,12 +45,12 @@ type Progress struct {
 }
 
 // Run until the context ends.
-func (p *Progress) Run(ctx context.Context) error {
+func (k *Keeper) Run(ctx context.Context) error {
 	for {
-		changed := p.Store.Changed(store.TopicProgress)
-		due, err := p.show(ctx)
+		changed := k.Store.Changed(store.TopicProgress)
+		due, err := k.show(ctx)
 		if err != nil {
-			p.Log.WarnContext(ctx, "progress.waits", "error", err.Error())
+			k.Log.WarnContext(ctx, "progress.waits", "error", err.Error())
 			due = time.Second
 		}
 		var timer <-chan time.Time
@@ -66,24 +67,34 @@ func (p *Progress) Run(ctx context.Context) error {
 }
 
 // show what may be shown now, and tell when more may be; 0 when there is nothing more.
-func (p *Progress) show(ctx context.Context) (time.Duration, error) {
-	stale, err := p.Store.Stale(ctx)
+func (k *Keeper) show(ctx context.Context) (time.Duration, error) {
+	stale, err := k.Store.Stale(ctx)
 	if err != nil {
 		return 0, err
 	}
 	next := time.Duration(0)
 	for _, s := range stale {
-		if left := time.Until(s.ShownAt.Add(p.Every)); s.Shown > 0 && left > 0 {
+		if left := time.Until(s.ShownAt.Add(k.Every)); s.Shown > 0 && left > 0 {
 			if next == 0 || left < next {
 				next = left
 			}
 			continue
 		}
-		if err := p.Store.Update(ctx, func(tx *store.Tx) error { return post(tx, s) }); err != nil {
+		if err := k.Store.Update(ctx, func(tx *store.Tx) error { return Flush(tx, s.WorkItem) }); err != nil {
 			return 0, err
 		}
 	}
 	return next, nil
+}
+
+// Flush shows an item's news at once: something is about to be said that follows from them, and they belong above it. What comes
+// after is counted from now.
+func Flush(tx *store.Tx, workItem string) error {
+	s, ok, err := tx.StaleProgress(workItem)
+	if err != nil || !ok {
+		return err
+	}
+	return post(tx, s)
 }
 
 func post(tx *store.Tx, s store.Progress) error {

@@ -1,4 +1,4 @@
-package mailbox
+package progress
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 func TestMerge(t *testing.T) {
 	many := ""
 	for i := range 40 {
-		many = merge(many, fmt.Sprintf("step %d", i))
+		many = Merge(many, fmt.Sprintf("step %d", i))
 	}
 	lines := strings.Split(many, "\n")
 	if len(lines) != maxLines || lines[0] != earlier || lines[1] != "• step 11" || lines[maxLines-1] != "• step 39" {
@@ -30,7 +30,7 @@ func TestMerge(t *testing.T) {
 		"a forged second one": {"• a", "b\n✓ rev-1 approved", "• a\n• b ✓ rev-1 approved"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := merge(tc.old, tc.news); got != tc.want {
+			if got := Merge(tc.old, tc.news); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
@@ -51,7 +51,7 @@ func TestProgressIsEditedNotMoreOftenThan(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := (&Progress{Store: s, Log: slog.New(slog.DiscardHandler), Every: every}).Run(ctx); err != nil {
+		if err := (&Keeper{Store: s, Log: slog.New(slog.DiscardHandler), Every: every}).Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -69,7 +69,7 @@ func TestProgressIsEditedNotMoreOftenThan(t *testing.T) {
 				return err
 			}
 			news := fmt.Sprintf("step %d", n)
-			return tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return merge(old, news) })
+			return tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) })
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -116,6 +116,56 @@ func TestProgressIsEditedNotMoreOftenThan(t *testing.T) {
 		t.Errorf("edited after %s", took)
 	}
 	if diff := cmp.Diff([]string{"/• step 1", "$1/• step 1\n• step 2\n• step 3"}, said); diff != "" {
+		t.Errorf("-want +said:\n%s", diff)
+	}
+}
+
+// Before words of weight the news are shown whether or not it is time, once.
+func TestFlush(t *testing.T) {
+	s, err := store.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.SetRoom(t.Context(), "ops", "#ops:x", "!r"); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for n, news := range []string{"step 1", "step 2", ""} {
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			if err := tx.AddThread(store.Thread{WorkItem: "wi-1", Agent: "ops", Room: "!r", Root: "$root"}); err != nil {
+				return err
+			}
+			if news != "" {
+				if err := tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) }); err != nil {
+					return err
+				}
+			}
+			return Flush(tx, "wi-1")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unsent, err := s.Unsent(t.Context(), store.ByAgent("ops"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range unsent {
+			var c struct{ Body string }
+			if err := json.Unmarshal(o.Content, &c); err != nil {
+				t.Fatal(err)
+			}
+			said = append(said, o.Original+"/"+c.Body)
+			if err := s.Sent(t.Context(), o.ID, "!r", fmt.Sprintf("$%d", n+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"/• step 1", "$1/• step 1\n• step 2"}, said); diff != "" {
 		t.Errorf("-want +said:\n%s", diff)
 	}
 }
