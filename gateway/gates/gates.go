@@ -15,6 +15,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/gateway/progress"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/sanitize"
@@ -83,6 +84,10 @@ func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []stri
 	if err != nil {
 		return err
 	}
+	// What the agent did stands above what it asks for.
+	if err := progress.Flush(tx, w.Name); err != nil {
+		return err
+	}
 	for n, content := range render.Gate(g.Spec.Message, approvers) {
 		if err := tx.Send(items.In(t, store.Outbound{ID: part(g, n), Sender: store.ByApprovals, Content: content.JSON()})); err != nil {
 			return err
@@ -96,8 +101,17 @@ func conclude(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem) error {
 	if err != nil {
 		return err
 	}
-	content := render.Ended(Ended(g), render.Gate(g.Spec.Message, nil)[0])
-	return tx.Send(items.In(t, store.Outbound{ID: end(g), Sender: store.ByApprovals, Replaces: part(g, 0), Content: content.JSON()}))
+	messages := render.Ended(Ended(g), g.Spec.Message)
+	send := func(id string, n int) error {
+		return tx.Send(items.In(t, store.Outbound{ID: id, Sender: store.ByApprovals, Replaces: part(g, n), Content: messages[n].JSON()}))
+	}
+	if err := send(end(g), 0); err != nil {
+		return err
+	}
+	if n := len(messages) - 1; n > 0 { // it says what to reply
+		return send(end(g)+"/last", n)
+	}
+	return nil
 }
 
 // accounts of the people who may decide.

@@ -69,7 +69,7 @@ func lines(s string) string {
 // Markdown is what an agent says. HTML in it is shown as text, and it mentions nobody.
 func Markdown(s string) []Content {
 	var out []Content
-	for _, part := range split(s, func(line string) int { return 2*size(line) + size(html.EscapeString(line)) + 32 }, true) {
+	for _, part := range split(s, func(line string) int { return 2*size(line) + size(html.EscapeString(line)) + 32 }) {
 		// A part that becomes longer than foreseen, such as a table of many cells, is said plainly.
 		c := Content{Type: text, Body: part, Format: htmlType, Formatted: format.RenderMarkdown(part, true, false).FormattedBody}
 		if c.Formatted == "" || size(c.Body)+size(c.Formatted) > Budget {
@@ -82,67 +82,6 @@ func Markdown(s string) []Content {
 
 // Progress is the one message about work under way: a line an entry.
 func Progress(s string) Content { return Notice(s) }
-
-// Gate is the message of a gate. The text comes from the object and is shown as it is, in a block of code, in which clients make
-// nothing clickable. The approvers are mentioned.
-func Gate(message string, approvers []string) []Content {
-	parts := split(message, func(line string) int { return size(line) + size(html.EscapeString(line)) }, false)
-	out := make([]Content, len(parts))
-	for i, part := range parts {
-		head := ""
-		if len(parts) > 1 {
-			head = fmt.Sprintf("Part %d of %d\n", i+1, len(parts))
-		}
-		out[i] = Content{Type: text, Body: head + part, Format: htmlType, Formatted: lines(head) + block(part)}
-	}
-	if len(out) > 0 {
-		out[0].Mentions.UserIDs = approvers
-	}
-	return out
-}
-
-// Ended is what the first message of a gate becomes: how it ended, above what was asked.
-func Ended(how string, asked Content) Content {
-	c := asked
-	c.Short = how
-	c.Body = how + "\n\n" + asked.Body
-	c.Formatted = "<strong>" + html.EscapeString(how) + "</strong><br>" + asked.Formatted
-	c.Mentions = Mentions{}
-	return c
-}
-
-func block(s string) string { return "<pre><code>" + html.EscapeString(wrap(s)) + "\n</code></pre>" }
-
-const (
-	// columns of a block of code. Clients do not wrap its lines: what is further right stands where nobody looks.
-	columns = 96
-	// goesOn marks the rest of a line. No line of an untrusted string can begin with it: such a string has one line.
-	goesOn = "     ↳ "
-)
-
-// wrap long lines. Nothing but line breaks and marks is added.
-func wrap(s string) string {
-	var b strings.Builder
-	for i, line := range strings.Split(s, "\n") {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		at := 0
-		for _, r := range line {
-			width := 1
-			if r >= 0x1100 { // may be drawn as wide as two
-				width = 2
-			}
-			if at+width > columns {
-				b.WriteString("\n" + goesOn)
-				at = utf8.RuneCountInString(goesOn)
-			}
-			b.WriteRune(r)
-			at += width
-		}
-	}
-	return b.String()
-}
 
 // size of a string within an event, which is JSON without needless escapes.
 func size(s string) int {
@@ -160,10 +99,12 @@ func size(s string) int {
 	return n
 }
 
-// split text into parts whose lines cost no more than the budget together. Nothing is lost: lines stay whole where they can. In
-// Markdown a block of code that is cut goes on as one.
-func split(s string, cost func(string) int, fences bool) []string {
-	const budget = Budget - 1024 // for what is around it
+// room of one message for its lines; the rest is for what is around them.
+const room = Budget - 1024
+
+// split Markdown into parts whose lines cost no more than the budget together. Nothing is lost: lines stay whole where they can, and
+// a block of code that is cut goes on as one.
+func split(s string, cost func(string) int) []string {
 	var parts []string
 	var part []string
 	spent, fence := 0, ""
@@ -182,9 +123,9 @@ func split(s string, cost func(string) int, fences bool) []string {
 		}
 	}
 	for _, line := range strings.Split(s, "\n") {
-		for n, piece := range pieces(line, cost, budget/2) {
+		for n, piece := range pieces(line, cost, room/2) {
 			c := cost(piece)
-			if spent+c > budget {
+			if spent+c > room {
 				end()
 			}
 			if n > 0 && len(part) > 0 && spent > 0 && fence == "" {
@@ -193,7 +134,7 @@ func split(s string, cost func(string) int, fences bool) []string {
 				part = append(part, piece)
 			}
 			spent += c
-			if marker := strings.TrimSpace(piece); fences && strings.HasPrefix(marker, "```") {
+			if marker := strings.TrimSpace(piece); strings.HasPrefix(marker, "```") {
 				if fence == "" {
 					fence = marker
 				} else {

@@ -2,7 +2,6 @@ package render
 
 import (
 	"encoding/json"
-	"html"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -50,22 +49,6 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestGate(t *testing.T) {
-	got := Gate("1. web1\n   path = \"<b>\"", []string{"@lucas:x"})
-	want := []Content{{
-		Type: "m.text", Body: "1. web1\n   path = \"<b>\"", Format: "org.matrix.custom.html",
-		Formatted: "<pre><code>1. web1\n   path = &#34;&lt;b&gt;&#34;\n</code></pre>", Mentions: Mentions{UserIDs: []string{"@lucas:x"}},
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	ended := Ended("✓ rev-1 approved by <lucas>", got[0])
-	if !strings.HasPrefix(ended.Body, "✓ rev-1 approved by <lucas>\n\n1. web1") || !strings.HasPrefix(ended.Formatted, "<strong>✓ rev-1 approved by &lt;lucas&gt;</strong>") ||
-		len(ended.Mentions.UserIDs) != 0 || ended.Short == "" {
-		t.Errorf("%+v", ended)
-	}
-}
-
 // Whatever the text: every part fits, and all of it is there, in order.
 func FuzzSplit(f *testing.F) {
 	f.Add("a\nb", 1)
@@ -103,30 +86,4 @@ func FuzzSplit(f *testing.F) {
 			}
 		}
 	})
-}
-
-// A client does not wrap the lines of a block of code: what a hostile plan pushes to the right must come back into sight.
-func TestGateHidesNothingToTheRight(t *testing.T) {
-	for name, line := range map[string]string{
-		"spaces":  `   content = "harmless` + strings.Repeat(" ", 5000) + `rm -rf /"`,
-		"words":   `   content = "` + strings.Repeat("all is well ", 300) + `"`,
-		"wide":    `   content = "` + strings.Repeat("語", 300) + `"`,
-		"nothing": "",
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := Gate("first\n"+line+"\nlast", nil)
-			if len(got) != 1 {
-				t.Fatalf("%d parts", len(got))
-			}
-			shown := strings.TrimSuffix(strings.TrimPrefix(got[0].Formatted, "<pre><code>"), "\n</code></pre>")
-			for l := range strings.SplitSeq(html.UnescapeString(shown), "\n") {
-				if n := utf8.RuneCountInString(l); n > columns {
-					t.Errorf("a line of %d columns", n)
-				}
-			}
-			if whole := strings.ReplaceAll(html.UnescapeString(shown), "\n"+goesOn, ""); whole != "first\n"+line+"\nlast" {
-				t.Errorf("the lines together say %q", whole)
-			}
-		})
-	}
 }
