@@ -175,6 +175,24 @@ func TestDemoWalksThrough(t *testing.T) {
 				does:  []string{write, `finish {"summary":"The disk usage is in /srv/nisse/report.txt: 53 bytes."}`},
 			},
 		}},
+		{"off by one, replanned into another file", []turn{
+			{hears: ask.hears + ", off-by-one please", does: ask.does},
+			{
+				hears: "Plan rev-1 was approved by lucas.",
+				tools: map[string]string{"fs_write": `{"status":"halted","message":"Step 1 wants another path."}`},
+				does:  []string{strings.Replace(write, "report.txt", "report.txts", 1)},
+			},
+			{hears: "lucas answered: replan. The plan so far is closed and will not run. They wrote:\n> write it into /srv/nisse/other.txt", does: []string{
+				"says Then into /srv/nisse/other.txt.",
+				strings.NewReplacer("The disk usage as df reports it now.", "The disk usage as it was just read, into the file that was asked for instead.",
+					"report.txt", "other.txt").Replace(plan),
+			}},
+			{
+				hears: "Plan rev-2 was approved by lucas.",
+				tools: map[string]string{"fs_write": `{"status":"done","step":1,"output":{"path":"/srv/nisse/other.txt","bytes":53,"created":true}}`},
+				does:  []string{strings.Replace(write, "report.txt", "other.txt", 1), `finish {"summary":"The disk usage is in /srv/nisse/other.txt: 53 bytes."}`},
+			},
+		}},
 		{"off by one, continued", []turn{
 			{hears: ask.hears + " (off-by-one)", does: ask.does},
 			{
