@@ -51,7 +51,7 @@ func TestStopSaidBeforeTheItemExists(t *testing.T) {
 				t.Errorf("the item was made with stop %+v, and is of generation %d", item.Spec.Stop, item.Generation)
 			}
 			e := r.say(r.lucas, "status", "")
-			r.hear(r.ops, `"nginx": Open`, e, "")
+			r.hear(r.ops, `"nginx": stopped; how to go on is about to be asked`, e, "")
 			if n := r.said("Nothing is running"); n != 0 {
 				t.Errorf("%d times it was said that nothing runs", n)
 			}
@@ -136,7 +136,7 @@ func TestAnswerBeforeItsQuestion(t *testing.T) {
 	item := r.item(1)
 	r.work(item, v1alpha1.WorkItemWorking)
 	e := r.say(r.lucas, "status", "")
-	r.hear(r.ops, `"nginx": Working`, e, "")
+	r.hear(r.ops, `"nginx": is being worked on`, e, "")
 	r.halt()
 	r.say(r.lucas, "stop", "")
 	early := r.say(r.lucas, "replan use the other disk", "")

@@ -25,7 +25,7 @@ import (
 	"nisse.io/nisse/internal/testrig/person"
 )
 
-const plan = "Plan rev-%d of ops for \"nginx\"  waits for lucas\n\n1. web1 · fs.write\n   path = \"/srv/<b>report</b>.txt\"\n\nReply  approve rev-%d  ·  reject <why>"
+const plan = "Plan rev-%d of ops for \"nginx\"\nWaits for lucas until 14:20 UTC.\n\n1. web1 · fs.write\n   path = \"/srv/<b>report</b>.txt\"\n\nReply  approve rev-%d  ·  reject <why>"
 
 // A whole conversation: request, progress, gate, approval, result, and a second request that waits its turn.
 func TestConversation(t *testing.T) {
@@ -90,7 +90,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("approval is called %s", a.Name)
 	}
 	r.end(g, v1alpha1.GateApproved, "", by("lucas", v1alpha1.DecisionApprove))
-	edited := r.hear(r.gates, `(?s)^✓ rev-1 approved by lucas, [0-9]{2}:[0-9]{2} [A-Z]+\..*Reply  approve rev-1`, yes, asked)
+	edited := r.hear(r.gates, `(?s)^✓ rev-1 approved by lucas, [0-9]{2}:[0-9]{2} [A-Z]+\.\n\nWhat was shown:\nPlan rev-1 of ops for "nginx"\n\n1\. web1 .*report</b>\.txt"$`, yes, asked)
 	if edited.ID != shown.ID {
 		t.Error("the end state is another message than the gate")
 	}
@@ -144,6 +144,8 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	r.must(err)
 	e = r.say(r.lucas, "approve rev-2 but only step 1", "")
 	r.hear(r.gates, `Nothing was approved`, e, "")
+	e = r.say(r.lucas, "yes", "")
+	r.hear(r.gates, "^That decides nothing here\\. Type exactly `approve rev-2`, or `reject <why>`\\.$", e, "")
 	if got := r.approvals(); len(got) != 0 {
 		t.Fatalf("approvals were made: %+v", got)
 	}
@@ -160,7 +162,7 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	r.halt()
 	r.start()
 	e = r.say(r.lucas, "status", "")
-	r.hear(r.ops, `"nginx": Working`, e, "")
+	r.hear(r.ops, "\"nginx\": waits for you \\(lucas\\): `approve rev-2` or `reject <why>`", e, "")
 	if n := r.said("decided before"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
@@ -189,7 +191,7 @@ func TestGateOfAnItemThatIsOver(t *testing.T) {
 	e := r.say(r.lucas, "approve", "")
 	r.hear(r.gates, "^Nothing was approved: .*replaced just now", e, "")
 	e = r.say(r.lucas, "approve rev-2", asked)
-	r.hear(r.gates, `^✗ "nginx" is over; nothing waits for a decision there\.`, e, asked)
+	r.hear(r.gates, `^"nginx" is over; nothing waits for a decision there\.`, e, asked)
 	if got := r.approvals(); len(got) != 0 {
 		t.Fatalf("approvals were made: %+v", got)
 	}
@@ -482,7 +484,7 @@ func TestRoomShared(t *testing.T) {
 	r.must(r.admin.Delete(t.Context(), twin))
 	reason("ops", v1alpha1.ReasonConnected)
 	e := r.say(r.lucas, "status", "")
-	r.hear(r.ops, "Nothing to do", e, "")
+	r.hear(r.ops, "Nothing is being worked on", e, "")
 }
 
 // Without the power to invite, the gateway says what is missing, and goes on once somebody has done it.
@@ -539,11 +541,11 @@ func TestAgentCannotWork(t *testing.T) {
 	second := r.say(r.lucas, "and postfix", "")
 	r.hear(r.ops, `^Queued behind "nginx" \(\S+\); I begin when that is over\. ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.$`, second, second)
 	status := r.say(r.anna, "status", "")
-	r.hear(r.ops, `(?s)^ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.\n⏳ "nginx": Working`, status, "")
+	r.hear(r.ops, `(?s)^ops is not in order, and may not get on with this until that is mended: Device web9 does not exist\.\n⏳ "nginx": is being worked on`, status, "")
 
 	r.stalled("")
 	status = r.say(r.anna, "status", "")
-	r.hear(r.ops, `^⏳ "nginx": Working`, status, "")
+	r.hear(r.ops, `^⏳ "nginx": is being worked on`, status, "")
 }
 
 // stalled plays the manager that finds what an agent lacks; with an empty message, that it lacks nothing.

@@ -32,6 +32,8 @@ const (
 	Status Kind = "status"
 	// Unclear: it looks like an approval and is not exactly one, so the person is told instead of being guessed at.
 	Unclear Kind = "unclear"
+	// Nod is a yes or a no and nothing else. It decides nothing; while something waits for a decision, that is what it was meant for.
+	Nod Kind = "nod"
 )
 
 // Command is what was typed, read.
@@ -39,8 +41,9 @@ type Command struct {
 	Kind Kind
 	// Revision named by rev-N.
 	Revision int32
-	// Code named, in upper case.
+	// Code named, in upper case. Word tells that it was typed as words are, and may be one: "please".
 	Code string
+	Word bool
 	// Text that goes with it: the feedback of Reject, the advice of an answer, the words of Words without the agent's name
 	// before them.
 	Text string
@@ -50,6 +53,11 @@ var (
 	revision = regexp.MustCompile(`(?i)^rev-([1-9][0-9]{0,5})$`)
 	// code is what approval.Code makes: base32, RFC 4648.
 	code = regexp.MustCompile(`(?i)^[A-Z2-7]{6}$`)
+	word = regexp.MustCompile(`^[A-Z]?[a-z]+$`)
+	// nods are what people say for yes and no. The colour of a thumb is no matter.
+	nods = regexp.MustCompile(`(?i)^(y|yes|yep|yeah|yup|ok|okay|k|go|go ahead|do it|sure|fine|agreed|approved|lgtm|\+1|ja|oui|si|sí|` +
+		`n|no|nope|nah|don't|do not|rejected|-1|nein|non|thumbs up|thumbs down|` +
+		`(👍|👎|👌|✅|✔|❌)[\x{fe0f}\x{1f3fb}-\x{1f3ff}]*)[.! ]*$`)
 	// stopping words that people add to stop and that change nothing. Longer sentences are words: "stop nginx on web1" is work.
 	stopping = map[string]bool{"": true, "now": true, "please": true, "it": true}
 )
@@ -62,7 +70,7 @@ func Parse(body string, names ...string) Command {
 	}
 	rest = unaddress(strings.TrimSpace(rest), names)
 	c := read(rest)
-	if c.Kind == Words {
+	if c.Kind == Words || c.Kind == Nod {
 		c.Text = Said(body, names...)
 		if seen := strings.Map(visible, rest); seen != rest && decides(read(strings.TrimSpace(seen)).Kind) {
 			// The eye reads a decision where the bytes hold something else as well.
@@ -102,7 +110,10 @@ func read(s string) Command {
 		if trimEnd(arg) == "" {
 			return Command{Kind: Status}
 		}
-	case Words, Unclear: // these are no words of command
+	case Words, Unclear, Nod: // these are no words of command
+	}
+	if nods.MatchString(s) {
+		return Command{Kind: Nod, Text: s}
 	}
 	return Command{Kind: Words, Text: s}
 }
@@ -115,7 +126,7 @@ func readApprove(s, arg string) Command {
 	case more == "" && revision.MatchString(trimEnd(first)):
 		return Command{Kind: Approve, Revision: number(trimEnd(first))}
 	case more == "" && code.MatchString(first):
-		return Command{Kind: Approve, Code: strings.ToUpper(first)}
+		return Command{Kind: Approve, Code: strings.ToUpper(first), Word: word.MatchString(first)}
 	case more == "", len(first) >= 3 && strings.EqualFold(first[:3], "rev"):
 		return Command{Kind: Unclear, Text: s}
 	}
@@ -129,7 +140,7 @@ func readReject(arg string) Command {
 	return Command{Kind: Reject, Text: arg}
 }
 
-func decides(k Kind) bool { return k != Words && k != Status }
+func decides(k Kind) bool { return k != Words && k != Status && k != Nod }
 
 // strip takes away what a person did not say themselves, from the top: quoted lines, the fallback of a reply, and blocks of code.
 // Only what comes before the first word of their own is looked at; what follows is the text of the command.

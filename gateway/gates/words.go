@@ -5,11 +5,9 @@ import (
 	"strings"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/sanitize"
 )
-
-// clock is how times are told to people. The container's time zone is theirs to set (TZ).
-const clock = "15:04 MST"
 
 // Parts is what the IDs of all parts of a gate's message have in common.
 func Parts(g *v1alpha1.Gate) string { return "gate/" + string(g.UID) + "/part/" }
@@ -20,25 +18,17 @@ func end(g *v1alpha1.Gate) string { return "gate/" + string(g.UID) + "/end" }
 
 // Ended says in one sentence how a gate ended.
 func Ended(g *v1alpha1.Gate) string {
-	what := fmt.Sprintf("rev-%d", g.Spec.Revision)
-	if g.Spec.Kind == v1alpha1.GateHalt {
-		what = "The halt"
+	what, when := name(g), when(g)
+	if d := last(g); g.Spec.Kind == v1alpha1.GateHalt && d.Answer != "" {
+		if d.Answer == v1alpha1.AnswerAbandon {
+			return fmt.Sprintf("✗ abandoned by %s, %s; the work is closed.", by(g), when)
+		}
+		return fmt.Sprintf("✓ %s: %s, %s.", by(g), strings.ToLower(string(d.Answer)), when)
 	}
-	at := g.CreationTimestamp.Time
-	if g.Status.DecidedAt != nil {
-		at = g.Status.DecidedAt.Time
-	}
-	when := at.Local().Format(clock)
 	switch g.Status.Outcome {
 	case v1alpha1.GateApproved:
-		if d := last(g); g.Spec.Kind == v1alpha1.GateHalt && d.Answer != "" {
-			return fmt.Sprintf("✓ %s: answered %s by %s, %s.", what, strings.ToLower(string(d.Answer)), by(g), when)
-		}
 		return fmt.Sprintf("✓ %s approved by %s, %s.", what, by(g), when)
 	case v1alpha1.GateRejected:
-		if d := last(g); g.Spec.Kind == v1alpha1.GateHalt && d.Answer != "" {
-			return fmt.Sprintf("✗ %s: answered %s by %s, %s.", what, strings.ToLower(string(d.Answer)), by(g), when)
-		}
 		return fmt.Sprintf("✗ %s rejected by %s, %s; nothing was run.", what, by(g), when)
 	case v1alpha1.GateExpired:
 		return fmt.Sprintf("✗ %s expired at %s; nothing was run.", what, when)
@@ -52,6 +42,38 @@ func Ended(g *v1alpha1.Gate) string {
 		return fmt.Sprintf("✗ %s was replaced at %s; nothing was run.", what, when)
 	}
 	return what + " is open."
+}
+
+// Before says of a gate that ended why it cannot be decided, to somebody who tried.
+func Before(g *v1alpha1.Gate) string {
+	what, when := name(g), when(g)
+	switch {
+	case g.Spec.Kind == v1alpha1.GateHalt:
+	case g.Status.Outcome == v1alpha1.GateApproved:
+		return fmt.Sprintf("%s was approved before, by %s at %s; nothing was done with this.", what, by(g), when)
+	case g.Status.Outcome == v1alpha1.GateRejected:
+		return fmt.Sprintf("%s was rejected before, by %s at %s; it cannot be decided any more.", what, by(g), when)
+	case g.Status.Outcome == v1alpha1.GateExpired:
+		return fmt.Sprintf("%s expired at %s; it cannot be decided any more, and nothing was run.", what, when)
+	}
+	_, how, _ := strings.Cut(Ended(g), " ") // the mark is for what has just happened
+	return how
+}
+
+func name(g *v1alpha1.Gate) string {
+	if g.Spec.Kind == v1alpha1.GateHalt {
+		return "The halt"
+	}
+	return fmt.Sprintf("rev-%d", g.Spec.Revision)
+}
+
+// when a gate ended, in the container's time zone, which is the installation's to set (TZ).
+func when(g *v1alpha1.Gate) string {
+	at := g.CreationTimestamp.Time
+	if g.Status.DecidedAt != nil {
+		at = g.Status.DecidedAt.Time
+	}
+	return clock.Tell(at.Local(), g.CreationTimestamp.Time)
 }
 
 // by lists who decided.

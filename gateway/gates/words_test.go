@@ -44,17 +44,41 @@ func TestEnded(t *testing.T) {
 		"replaced, without a word": {v1alpha1.GatePlan, v1alpha1.GateStatus{Outcome: v1alpha1.GateSuperseded}, "✗ rev-2 was replaced at 14:03 " + zone + "; nothing was run."},
 		"continue": {
 			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by(v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, "lucas")},
-			"✓ The halt: answered continue by lucas, 14:03 " + zone + ".",
+			"✓ lucas: continue, 14:03 " + zone + ".",
 		},
 		"abandon": {
 			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, Decisions: by(v1alpha1.DecisionReject, v1alpha1.AnswerAbandon, "lucas")},
-			"✗ The halt: answered abandon by lucas, 14:03 " + zone + ".",
+			"✗ abandoned by lucas, 14:03 " + zone + "; the work is closed.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.status.DecidedAt = &at
-			g := &v1alpha1.Gate{Spec: v1alpha1.GateSpec{Kind: tc.kind, Revision: 2}, Status: tc.status}
+			g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at}, Spec: v1alpha1.GateSpec{Kind: tc.kind, Revision: 2}, Status: tc.status}
 			if got := Ended(g); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Who decides what is over is told how it ended, in words that cannot be read as the answer to theirs.
+func TestBefore(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 30, 14, 3, 0, 0, time.Local))
+	when := at.Format("15:04 MST")
+	by := []v1alpha1.GateDecision{{Person: "lucas"}}
+	for name, tc := range map[string]struct {
+		status v1alpha1.GateStatus
+		want   string
+	}{
+		"approved": {v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by}, "rev-2 was approved before, by lucas at " + when + "; nothing was done with this."},
+		"rejected": {v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, Decisions: by}, "rev-2 was rejected before, by lucas at " + when + "; it cannot be decided any more."},
+		"expired":  {v1alpha1.GateStatus{Outcome: v1alpha1.GateExpired}, "rev-2 expired at " + when + "; it cannot be decided any more, and nothing was run."},
+		"replaced": {v1alpha1.GateStatus{Outcome: v1alpha1.GateSuperseded, Message: "rev-2 was replaced by rev-3."}, "rev-2 was replaced by rev-3."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.status.DecidedAt = &at
+			g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at}, Spec: v1alpha1.GateSpec{Kind: v1alpha1.GatePlan, Revision: 2}, Status: tc.status}
+			if got := Before(g); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})

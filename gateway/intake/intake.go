@@ -226,7 +226,7 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 				return nil, err
 			}
 		} else {
-			out[i].Ended = gates.Ended(g)
+			out[i].Ended = gates.Before(g)
 			if at := g.Status.DecidedAt; at != nil {
 				out[i].EndedAt = at.Time
 			}
@@ -246,6 +246,6 @@ func (d Desk) settle(ctx context.Context, g *routing.Gate, e routing.Event) erro
 		return err
 	}
 	g.Open, g.EndedAt = false, e.At
-	g.Ended = "✗ " + sanitize.Quote(g.Title) + " is over; nothing waits for a decision there."
+	g.Ended = sanitize.Quote(g.Title) + " is over; nothing waits for a decision there."
 	return nil
 }

@@ -39,7 +39,7 @@ func (v View) shownOf(kind GateKind) []Gate {
 func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	open := v.shown()
 	if c.Kind == decision.Unclear {
-		return gates("Nothing was approved: that is not exactly an approval. " + v.open(open))
+		return gates("Nothing was approved: that is not exactly an approval. " + v.how(open))
 	}
 	if !may.Approve {
 		return gates("Only " + list(v.approvers(open), "or") + " can approve this.")
@@ -50,8 +50,11 @@ func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	case c.Code != "":
 		evidence = typedCode
 		named = pick(open, func(g Gate) bool { return g.Code == c.Code })
-		if len(named) == 0 {
-			return gates("No open plan has the code " + c.Code + ". " + v.open(open))
+		switch {
+		case len(named) == 0 && c.Word:
+			return gates("Nothing was approved: I did not understand that as a decision. " + v.how(open))
+		case len(named) == 0:
+			return gates("No open plan has the code " + c.Code + ". " + v.how(open))
 		}
 	case c.Revision != 0:
 		named = pick(v.shownOf(Plan), func(g Gate) bool { return g.Revision == c.Revision })
@@ -123,7 +126,7 @@ func (v View) one(named, open []Gate) Route {
 	}
 	g := named[0]
 	if g.Kind == Halt {
-		return gates(quoted(g) + " is halted: answer `continue`, `replan` or `abandon`.")
+		return gates(quoted(g) + " is halted: answer " + answers + ".")
 	}
 	if r, elsewhere := v.elsewhere(g); elsewhere {
 		return r
@@ -183,6 +186,32 @@ func (v View) notOpen(revision int32) string {
 	return fmt.Sprintf("No plan rev-%d waits for a decision here.", revision)
 }
 
+// nod answers a yes or no to the gate that it may be meant for; ok is false where it is words.
+func (v View) nod(may Rights) (r Route, ok bool) {
+	open := v.shown()
+	if v.Thread != nil {
+		open = pick(open, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
+	}
+	if !may.Approve || len(open) == 0 || v.asking() {
+		return Route{}, false
+	}
+	return gates("That decides nothing here. " + v.how(open)), true
+}
+
+// how to decide what is open.
+func (v View) how(open []Gate) string {
+	switch {
+	case len(open) != 1:
+		return v.open(open)
+	case open[0].Kind == Halt:
+		return "Type exactly " + answers + "."
+	}
+	return fmt.Sprintf("Type exactly `approve rev-%d`, or `reject <why>`.", open[0].Revision)
+}
+
+// answers to a halt.
+const answers = "`continue`, `replan <advice>` or `abandon`"
+
 // open lists what may be decided and how.
 func (v View) open(open []Gate) string {
 	if len(open) == 0 {
@@ -193,7 +222,7 @@ func (v View) open(open []Gate) string {
 	for _, g := range open {
 		b.WriteString("\n• ")
 		if g.Kind == Halt {
-			b.WriteString(quoted(g) + " is halted: `continue`, `replan` or `abandon`")
+			b.WriteString(quoted(g) + " is halted: " + answers)
 			continue
 		}
 		same := pick(open, func(o Gate) bool { return o.Kind == Plan && o.Revision == g.Revision })

@@ -119,6 +119,10 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 			return tell("Only " + list(v.who(either), "or") + " can ask " + v.Agent + " that.")
 		}
 		return Route{Kind: Status}
+	case decision.Nod:
+		if r, ok := v.nod(may); ok {
+			return r
+		}
 	case decision.Words:
 	}
 	return words(e, v, who, may)

@@ -93,7 +93,7 @@ type Gate struct {
 	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been
 	// meant.
 	Shown bool
-	// Ended says in words how it ended.
+	// Ended says in words how it ended, to who would decide it now.
 	Ended string
 	// EndedAt is when, zero while it is open; DecidedBy are the Persons who ended it, if people did.
 	EndedAt   time.Time

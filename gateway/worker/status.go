@@ -26,44 +26,77 @@ func (w *Worker) status(ctx context.Context, m store.Inbound) error {
 	if err := w.Live.List(ctx, &gates, client.InNamespace(w.Namespace)); err != nil {
 		return fmt.Errorf("list gates: %w", err)
 	}
-	text := summary(&agent, open, gates.Items)
+	text := summary(&agent, open, gates.Items, m.Route.Person)
 	return w.finish(ctx, m, "", func(tx *store.Tx) error { return tell(tx, m, text, false) })
 }
 
-// summary of an agent: what it works on, what waits for whom, what is queued.
-func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.Gate) string {
+// summary of an agent for a person: what it works on, what waits for whom, what is queued.
+func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.Gate, asker string) string {
 	var b strings.Builder
 	if h := hindrance(agent); h != "" {
 		b.WriteString(h + "\n")
 	}
 	if len(open) == 0 {
-		b.WriteString("Nothing to do.")
+		b.WriteString("Nothing is being worked on.")
 		return b.String()
 	}
+	titles := map[string]string{}
 	for _, i := range open {
-		state := string(i.Status.State)
-		if state == "" {
-			state = string(v1alpha1.WorkItemOpen)
-		}
+		titles[i.Name] = sanitize.Quote(i.Spec.Title)
+	}
+	for _, i := range open {
 		mark := "•"
 		if i.Name == agent.Status.ActiveWorkItem {
 			mark = "⏳"
 		}
-		fmt.Fprintf(&b, "%s %s: %s", mark, sanitize.Quote(i.Spec.Title), state)
-		if i.Status.WaitingFor != "" {
-			fmt.Fprintf(&b, ", waits for %s", sanitize.Line(i.Status.WaitingFor, 200))
-		}
-		for _, g := range gates {
-			if g.Spec.WorkItem.Name != i.Name || !g.Open() {
-				continue
-			}
-			if g.Spec.Kind == v1alpha1.GateHalt {
-				b.WriteString(", answer `continue`, `replan` or `abandon`")
-			} else {
-				fmt.Fprintf(&b, ", answer `approve rev-%d` or `reject`", g.Spec.Revision)
+		var gate *v1alpha1.Gate
+		for n := range gates {
+			if gates[n].Spec.WorkItem.Name == i.Name && gates[n].Open() {
+				gate = &gates[n]
 			}
 		}
-		fmt.Fprintf(&b, " (%s)\n", i.Name)
+		fmt.Fprintf(&b, "%s %s: %s (%s)\n", mark, titles[i.Name], stands(&i, gate, titles, asker), i.Name)
 	}
 	return strings.TrimSpace(b.String())
+}
+
+// stands says how it stands with an item; gate is the one that is open for it.
+func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string, asker string) string {
+	waiting := sanitize.Line(i.Status.WaitingFor, 200)
+	switch {
+	case gate != nil && gate.Spec.Kind == v1alpha1.GateHalt:
+		return "stopped, waits for " + people(gate.Spec.Approvers, asker) + ": `continue`, `replan <advice>` or `abandon`"
+	case gate != nil:
+		return fmt.Sprintf("waits for %s: `approve rev-%d` or `reject <why>`", people(gate.Spec.Approvers, asker), gate.Spec.Revision)
+	case i.Stopped(), i.Halted():
+		return "stopped; how to go on is about to be asked"
+	}
+	switch i.Status.State {
+	case v1alpha1.WorkItemWorking:
+		return "is being worked on"
+	case v1alpha1.WorkItemAwaitingApproval:
+		return "its plan is about to be shown to " + waiting
+	case v1alpha1.WorkItemAwaitingInput:
+		if i.Asking() {
+			return "has a question, waits for an answer of " + people(strings.Split(waiting, ", "), asker)
+		}
+		return "waits for " + people(strings.Split(waiting, ", "), asker)
+	case v1alpha1.WorkItemOpen, v1alpha1.WorkItemClosed:
+	}
+	if title, ok := titles[waiting]; ok && waiting != i.Name {
+		return "queued behind " + title
+	}
+	return "about to begin"
+}
+
+// people as the one who asks reads them.
+func people(names []string, asker string) string {
+	shown := make([]string, len(names))
+	for n, name := range names {
+		shown[n] = sanitize.Line(name, 80)
+		if name == asker {
+			shown[n] = "you (" + shown[n] + ")"
+		}
+	}
+	return strings.Join(shown, " or ")
 }
