@@ -206,6 +206,17 @@ func TestDemoWalksThrough(t *testing.T) {
 				does:  []string{write, `finish {"summary":"The disk usage is in /srv/nisse/report.txt: 53 bytes."}`},
 			},
 		}},
+		{"outcome unknown, continued", []turn{
+			ask,
+			{
+				hears: "Plan rev-1 was approved by lucas.",
+				tools: map[string]string{"fs_write": `{"status":"unknown","message":"The device stopped while this ran."}`},
+				does:  []string{write, "says Nobody can tell whether that ran; a person must look."},
+			},
+			{hears: "lucas answered the halt: continue", does: []string{
+				write, `finish {"summary":"Nobody can tell whether /srv/nisse/report.txt was written, and I did not write it again."}`,
+			}},
+		}},
 		{"stopped while it read, continued", []turn{
 			{
 				hears: ask.hears,
