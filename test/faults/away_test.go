@@ -37,7 +37,7 @@ func TestModelAway(t *testing.T) {
 	told(s, map[string]int{"I have had no answer": 1})
 }
 
-// The homeserver dies while a gate waits to be shown, while one waits for its answer, and while words are sent.
+// The homeserver dies for half a minute while a gate waits to be shown, and again while one waits for its answer and words are sent.
 func TestHomeserverAway(t *testing.T) {
 	t.Parallel()
 	s := stack.Start(t, stack.Options{OwnHome: true})
@@ -45,7 +45,7 @@ func TestHomeserverAway(t *testing.T) {
 	s.Wait(stack.Patience, "the item exists", func(ctx context.Context) error { _, err := s.Item(ctx); return err })
 	s.Home.Kill(t)
 	g := s.OpenGate(api.GatePlan, 1)
-	lasts(s, 5*time.Second)
+	lasts(s, 30*time.Second)
 	s.Home.Restart(t)
 	s.Hear("nisse-gates", `approve rev-1`)
 
@@ -53,10 +53,12 @@ func TestHomeserverAway(t *testing.T) {
 		s.Say("status")
 	}
 	s.Home.Kill(t) // some answers are on their way, some are sent and nobody knows yet
+	died := time.Now()
 	if err := s.Decide(g, "by-kubectl", nil); err != nil {
 		t.Fatal(err)
 	}
 	s.Closed(api.ResultDone)
+	lasts(s, time.Until(died.Add(30*time.Second))) // with all of the answer's story to tell when it is over
 	s.Home.Restart(t)
 	s.Hear("nisse-ops", `disk usage is in`)
 	told(s, map[string]int{"Reply  approve rev-1": 1, "disk usage is in": 1, "rev-1 approved by lucas": 1})
