@@ -104,27 +104,11 @@ func (r Reader) known(ctx context.Context, item string) (plans []v1alpha1.Plan, 
 	var g v1alpha1.GateList
 	var j v1alpha1.DeviceJobList
 	for _, l := range []client.ObjectList{&p, &g, &j} {
-		// The cache's own objects; what is of the item is copied below.
-		if err := r.Known.List(ctx, l, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.Known.List(ctx, l, client.InNamespace(r.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item}); err != nil {
 			return nil, nil, nil, fmt.Errorf("list %T: %w", l, err)
 		}
 	}
-	for i := range p.Items {
-		if p.Items[i].Spec.WorkItem.Name == item {
-			plans = append(plans, *p.Items[i].DeepCopy())
-		}
-	}
-	for i := range g.Items {
-		if g.Items[i].Spec.WorkItem.Name == item {
-			gates = append(gates, *g.Items[i].DeepCopy())
-		}
-	}
-	for i := range j.Items {
-		if j.Items[i].Spec.WorkItem.Name == item {
-			jobs = append(jobs, *j.Items[i].DeepCopy())
-		}
-	}
-	return plans, gates, jobs, nil
+	return p.Items, g.Items, j.Items, nil
 }
 
 func highest(plans []v1alpha1.Plan) (revision int32) {
