@@ -174,13 +174,14 @@ func (r *rig) jobIs(j *v1alpha1.DeviceJob, want v1alpha1.JobState) {
 	if j.Status.State != want {
 		r.t.Fatalf("job is %q (%s), want %q", j.Status.State, j.Status.Message, want)
 	}
-	// The conditions say the same, for tools that know nothing of jobs; a job that has not ended has none.
+	// The conditions say the same, for tools that know nothing of jobs; one that has not ended has what its schema begins with.
 	ended := func(kind string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: string(want), Message: j.Status.Message, ObservedGeneration: j.Generation}
 	}
 	var all []metav1.Condition
 	switch want {
 	case "":
+		all = append(all, metav1.Condition{Type: "Ready", Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonPending, Message: "The device has not answered for it.", ObservedGeneration: 1})
 	case v1alpha1.JobSucceeded:
 		all = append(all, ended("Ready", metav1.ConditionTrue))
 	default:

@@ -34,6 +34,9 @@ const (
 	ConditionOnline = "Online"
 )
 
+// ReasonPending, of a Gate's and a DeviceJob's Ready: it has not ended. The schema sets it, so that Ready is there without a write.
+const ReasonPending = "Pending"
+
 // ReasonRetrying, of any kind's Ready: no pass over the object has ended well yet, for a cause that may pass.
 const ReasonRetrying = "Retrying"
 

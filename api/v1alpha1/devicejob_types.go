@@ -64,13 +64,14 @@ type DeviceJobSpec struct {
 // DeviceJobStatus is written by the broker.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || self == oldSelf",message="a job's end never changes"
 type DeviceJobStatus struct {
-	// observedGeneration that the conditions speak of. Like all of this status it is written once, when the job ends.
+	// observedGeneration that the written conditions speak of. Like all of this status it is written once, when the job ends.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, and Stalled when the deed did not succeed; their reason is the state.
+	// conditions: Ready, and Stalled when the deed did not succeed; their reason is the state. Every job begins with Pending, without a write.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:default={{type: "Ready", status: "Unknown", reason: "Pending", message: "The device has not answered for it.", observedGeneration: 1, lastTransitionTime: "1970-01-01T00:00:00Z"}}
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// state it ended in; absent while pending.
@@ -116,6 +117,7 @@ type DeviceJob struct {
 
 	Spec DeviceJobSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={}
 	Status DeviceJobStatus `json:"status,omitempty"`
 }
 

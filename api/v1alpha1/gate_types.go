@@ -171,10 +171,11 @@ type GateStatus struct {
 	// observedGeneration of the last pass.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready.
+	// conditions: Ready, whose reason is the outcome. Every gate begins with Pending, without a write.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:default={{type: "Ready", status: "Unknown", reason: "Pending", message: "It waits for a person.", observedGeneration: 1, lastTransitionTime: "1970-01-01T00:00:00Z"}}
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// outcome commits the decision. Absent while the gate is open.
 	// +optional
@@ -218,6 +219,7 @@ type Gate struct {
 
 	Spec GateSpec `json:"spec"`
 	// +optional
+	// +kubebuilder:default={}
 	Status GateStatus `json:"status,omitempty"`
 }
 

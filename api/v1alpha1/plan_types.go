@@ -85,10 +85,11 @@ type PlanStatus struct {
 	// observedGeneration of the last pass.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready.
+	// conditions: Ready. Like the state, every plan begins with it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:default={{type: "Ready", status: "Unknown", reason: "AwaitingApproval", message: "Its gate is open, or about to be.", observedGeneration: 1, lastTransitionTime: "1970-01-01T00:00:00Z"}}
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// state, derived from the gate.
 	// +optional

@@ -30,9 +30,9 @@ func Stalled(all *[]metav1.Condition, generation int64, reason, message string) 
 }
 
 // Retrying says that the first pass has not ended well. Later failures of that kind leave the conditions as they are: they speak of
-// the last pass that ended, and a flicker of the API server is no news.
+// the last pass that ended, and a flicker of the API server is no news. Ready=Unknown is what a schema begins with: no pass wrote it.
 func Retrying(all *[]metav1.Condition, generation int64, message string) {
-	if meta.FindStatusCondition(*all, v1alpha1.ConditionReady) == nil {
+	if c := meta.FindStatusCondition(*all, v1alpha1.ConditionReady); c == nil || c.Status == metav1.ConditionUnknown {
 		Set(all, generation, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonRetrying, message)
 	}
 }
@@ -40,7 +40,7 @@ func Retrying(all *[]metav1.Condition, generation int64, message string) {
 var camel = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
 // Violations lists what does not hold between an object's generation, its observedGeneration and its conditions. Tests call it
-// after every pass. An object whose status was never written has none.
+// after every pass. An object whose status was never written may have none, if its schema does not begin with Ready.
 func Violations(generation, observed int64, all []metav1.Condition) []string {
 	var v []string
 	if observed > generation {

@@ -64,6 +64,14 @@ func TestReadyAndStalledNeverMeet(t *testing.T) {
 	}
 }
 
+func TestRetryingOverwritesWhatTheSchemaBeginsWith(t *testing.T) {
+	all := []metav1.Condition{c("Ready", metav1.ConditionUnknown, "Pending")}
+	Retrying(&all, 1, "cannot reach the API server")
+	if r := meta.FindStatusCondition(all, v1alpha1.ConditionReady); r.Reason != v1alpha1.ReasonRetrying || r.Message != "cannot reach the API server" {
+		t.Errorf("Ready is %+v", r)
+	}
+}
+
 func TestRetryingDoesNotOverwrite(t *testing.T) {
 	var all []metav1.Condition
 	Ready(&all, 1, metav1.ConditionTrue, "Running", "")

@@ -196,6 +196,12 @@ func (w *World) Told() []string {
 // Holds checks the condition invariants of an object that was read after a pass.
 func (w *World) Holds(o client.Object, observed int64, all []metav1.Condition) {
 	w.T.Helper()
+	switch o.(type) {
+	case *v1alpha1.Gate, *v1alpha1.Plan: // their schema begins with Ready
+		if len(all) == 0 {
+			w.T.Errorf("%s has no conditions", o.GetName())
+		}
+	}
 	for _, v := range condition.Violations(o.GetGeneration(), observed, all) {
 		w.T.Errorf("%s: %s", o.GetName(), v)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -194,11 +195,17 @@ func (s *scope) settle(err error) {
 		return
 	case s.state == "":
 		return // nothing is known yet, and nothing is written
-	case s.state == v1alpha1.PlanAwaitingApproval && len(st.Conditions) == 0:
+	case s.state == v1alpha1.PlanAwaitingApproval && fresh(st.Conditions):
 		return // as every plan begins: its gate and its work item tell that a person is asked
 	default:
 		st.State = s.state
 		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, string(s.state), "")
 	}
 	st.ObservedGeneration = gen
+}
+
+// fresh tells whether conditions are those that every plan begins with.
+func fresh(all []metav1.Condition) bool {
+	c := meta.FindStatusCondition(all, v1alpha1.ConditionReady)
+	return c == nil || c.Status == metav1.ConditionUnknown && c.Reason == string(v1alpha1.PlanAwaitingApproval)
 }

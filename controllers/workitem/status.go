@@ -116,7 +116,7 @@ func (s *scope) hinderedByPlan() bool {
 		return false
 	}
 	why := meta.FindStatusCondition(s.latest.Status.Conditions, v1alpha1.ConditionReady)
-	if why == nil || why.Status == metav1.ConditionTrue {
+	if why == nil || why.Status != metav1.ConditionFalse {
 		return false
 	}
 	// The agent can submit a better plan by itself; whatever else hinders a plan wants a person.
