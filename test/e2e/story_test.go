@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/testrig/person"
 	"nisse.io/nisse/test/e2e/rig"
 )
 
@@ -108,6 +109,65 @@ func TestMismatchHaltsAndReplans(t *testing.T) {
 	s.Say("approve rev-2")
 	s.Closed(api.ResultDone)
 	s.RanOnce()
+}
+
+// A call that differs does not run, and abandon ends the work there.
+func TestMismatchThenAbandon(t *testing.T) {
+	s := rig.Open(t).Ask(t, "e2e-abandon.txt", "off-by-one")
+	s.Gate(api.GatePlan, 1)
+	s.Hear(rig.Gates, `rev-1`)
+	s.Say("approve rev-1")
+	s.Gate(api.GateHalt, 0)
+	s.Hear(rig.Gates, `(?is)continue.*replan.*abandon`)
+	s.Say("abandon")
+	s.Closed(api.ResultAbandoned)
+	s.NothingRan()
+	if jobs := s.Jobs(); len(jobs) != 0 {
+		t.Errorf("jobs: %+v", jobs)
+	}
+	s.SaidOnce()
+}
+
+// Work is stopped while it waits for a decision, another request waits behind it and the person is told so, and after continue both come
+// to their end. Somebody whom the agent does not know says approve and stop, and is met with silence.
+func TestStopThenContinueWhileAnotherWaits(t *testing.T) {
+	r := rig.Open(t)
+	mallory := r.Stranger(t, "mallory")
+	s := r.Ask(t, "e2e-stop.txt", "")
+	first := s.Gate(api.GatePlan, 1)
+	s.Hear(rig.Gates, `rev-1`)
+	for _, words := range []string{"approve rev-1", "stop"} {
+		for _, where := range []person.Where{{}, {Thread: s.Root}} {
+			if _, err := mallory.Say(t.Context(), r.Room, words, where); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	second := r.Ask(t, "e2e-queued.txt", "")
+	second.Hear(rig.Account, `(?i)queued`) // so the stranger's words, which came before, have been read
+	s.Unanswered(mallory.UserID())
+
+	s.Say("stop")
+	s.Gate(api.GateHalt, 0)
+	s.Hear(rig.Gates, `(?is)continue.*replan.*abandon`)
+	s.NothingRan()
+	if err := r.Admin.Get(t.Context(), client.ObjectKeyFromObject(first), first); err != nil || first.Status.Outcome != api.GateSuperseded {
+		t.Errorf("the plan that a stranger approved is %q: %v", first.Status.Outcome, err)
+	}
+	s.Say("continue")
+	s.Gate(api.GatePlan, 2)
+	s.Hear(rig.Gates, `rev-2`)
+	s.Say("approve rev-2")
+	for _, s := range []*rig.Story{s, second} {
+		if s == second {
+			s.Gate(api.GatePlan, 1)
+			s.Hear(rig.Gates, `rev-1`)
+			s.Say("approve rev-1")
+		}
+		s.Closed(api.ResultDone)
+		s.RanOnce()
+		s.SaidOnce()
+	}
 }
 
 // An item made with kubectl, by a person, is worked on like one from the room.

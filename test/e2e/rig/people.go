@@ -9,6 +9,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	certv1 "k8s.io/api/certificates/v1"
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/testrig/person"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -45,6 +49,34 @@ func (r *Rig) As(t testing.TB, username string) client.Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Stranger is somebody with an account at the homeserver whom no agent knows, in the tests' room.
+func (r *Rig) Stranger(t testing.TB, name string) *person.Person {
+	t.Helper()
+	env, err := os.ReadFile(filepath.Join(os.Getenv("NISSE_RUN"), "homeserver", "env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^HOMESERVER_REGISTRATION_SECRET=(.+)$`).FindSubmatch(env)
+	if m == nil {
+		t.Fatal("the homeserver's env has no registration secret")
+	}
+	a := person.Account{Homeserver: r.Fact("matrix-url"), Name: name, Password: "password-of-" + name}
+	if err := person.Register(t.Context(), a, string(m[1]), false); err != nil {
+		t.Fatal(err)
+	}
+	p, err := person.Login(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.You.Invite(t.Context(), r.Room, p.UserID()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Join(t.Context(), r.Room.String()); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // sign asks the cluster for a client certificate and approves the request, as an administrator does for a person.

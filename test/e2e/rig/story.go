@@ -190,3 +190,28 @@ func (s *Story) SaidOnce() {
 		}
 	}
 }
+
+// Unanswered fails if an account of Nisse's said something in the main timeline or in the story's thread after somebody first spoke, or
+// put an emoji on their words.
+func (s *Story) Unanswered(who id.UserID) {
+	s.T.Helper()
+	c, err := s.You.Conversation(s.T.Context(), s.Room)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	spoke := false
+	for _, m := range c.Messages {
+		switch {
+		case m.Sender == who:
+			spoke = true
+			if len(m.Reacted) > 0 {
+				s.T.Errorf("%q was met with %v", m.Body, m.Reacted)
+			}
+		case spoke && m.Sender != s.You.UserID() && (m.Thread == "" || m.Thread == s.Root):
+			s.T.Errorf("%s was answered by %s: %s", who, m.Sender, m.Body)
+		}
+	}
+	if !spoke {
+		s.T.Errorf("%s said nothing", who)
+	}
+}
