@@ -73,6 +73,9 @@ func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string,
 	}
 	switch i.Status.State {
 	case v1alpha1.WorkItemWorking:
+		if waiting != "" && waiting != i.Spec.Agent { // for what the agent cannot do without, such as its model
+			return "is being worked on, waits for " + waiting
+		}
 		return "is being worked on"
 	case v1alpha1.WorkItemAwaitingApproval:
 		return "its plan is about to be shown to " + waiting

@@ -11,7 +11,7 @@ import (
 func TestSummary(t *testing.T) {
 	item := func(name, title string, state v1alpha1.WorkItemState, waitingFor string) v1alpha1.WorkItem {
 		var w v1alpha1.WorkItem
-		w.Name, w.Spec.Title = name, title
+		w.Name, w.Spec.Title, w.Spec.Agent = name, title, "ops"
 		w.Status.State, w.Status.WaitingFor = state, waitingFor
 		return w
 	}
@@ -31,6 +31,8 @@ func TestSummary(t *testing.T) {
 	}{
 		"nothing": {nil, []v1alpha1.Gate{over}, "Nothing is being worked on."},
 		"working": {[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemWorking, "ops")}, nil, `⏳ "nginx": is being worked on (wi-1)`},
+		"working, without a model": {[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemWorking, "the model of ops")}, nil,
+			`⏳ "nginx": is being worked on, waits for the model of ops (wi-1)`},
 		"a plan for who asks, and one queued": {
 			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "lucas"), item("wi-2", "disk", v1alpha1.WorkItemOpen, "wi-1")},
 			[]v1alpha1.Gate{over, gate(v1alpha1.GatePlan, 2, "lucas")},

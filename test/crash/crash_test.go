@@ -98,10 +98,12 @@ func story(t *testing.T, component, point string, want end) {
 		t.Errorf("%d jobs for one step", len(jobs))
 	}
 	counted(t, s)
-	said := []string{"Reply  approve rev-1", "disk usage is in"}
+	// What a gate says before and after it is decided.
+	said := []string{"Plan rev-1 of ops for", "disk usage is in"}
 	if unknown {
 		goOn(s)
-		said = []string{"Reply  approve rev-1", "Reply  continue", "answered continue by lucas", "I did not write it again"}
+		s.Hear("nisse-gates", `lucas: continue`)
+		said = []string{"Plan rev-1 of ops for", "ops has stopped in", "lucas: continue", "I did not write it again"}
 	}
 	if out := s.Run("nisse-device", "audit", "verify", "--config", s.DeviceConfig()); !strings.Contains(out, "whole") {
 		t.Errorf("audit verify: %s", out)

@@ -61,7 +61,7 @@ func TestHomeserverAway(t *testing.T) {
 	lasts(s, time.Until(died.Add(30*time.Second))) // with all of the answer's story to tell when it is over
 	s.Home.Restart(t)
 	s.Hear("nisse-ops", `disk usage is in`)
-	told(s, map[string]int{"Reply  approve rev-1": 1, "disk usage is in": 1, "rev-1 approved by lucas": 1})
+	told(s, map[string]int{"Plan rev-1 of ops for": 1, "disk usage is in": 1, "rev-1 approved by lucas": 1})
 	told(s, map[string]int{"↳ lucas: status": 5})
 	once(s)
 }

@@ -50,7 +50,7 @@ func once(s *stack.Stack) {
 			s.T.Errorf("gate %s: %+v", g.Name, g.Status)
 		}
 	}
-	told(s, map[string]int{"Reply  approve rev-1": 1, "disk usage is in": 1})
+	told(s, map[string]int{"Plan rev-1 of ops for": 1, "disk usage is in": 1})
 	if out := s.Run("nisse-device", "audit", "verify", "--config", s.DeviceConfig()); !strings.Contains(out, "whole") {
 		s.T.Errorf("audit verify: %s", out)
 	}

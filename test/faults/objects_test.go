@@ -232,7 +232,7 @@ func TestModelThatDoesNotExist(t *testing.T) {
 	change(elsewhere, `/nowhere"`)
 	unusable(s, item, "404 Not Found: 404 page not found")
 	s.Say("status")
-	s.Hear("nisse-ops", `Working, waits for the model of ops`)
+	s.Hear("nisse-ops", `is being worked on, waits for the model of ops`)
 	change(good, `/v1"`)
 	s.Closed(api.ResultDone)
 	if err := s.Admin.Get(t.Context(), client.ObjectKeyFromObject(item), item); err != nil || !meta.IsStatusConditionTrue(item.Status.Conditions, api.ConditionReady) {
