@@ -113,7 +113,7 @@ func TestMismatchHaltsAndReplans(t *testing.T) {
 
 // A call that differs does not run, and abandon ends the work there.
 func TestMismatchThenAbandon(t *testing.T) {
-	s := rig.Open(t).Ask(t, "e2e-abandon.txt", "off-by-one")
+	s := rig.Open(t).Ask(t, "e2e-mismatch.txt", "off-by-one")
 	s.Gate(api.GatePlan, 1)
 	s.Hear(rig.Gates, `rev-1`)
 	s.Say("approve rev-1")
@@ -133,7 +133,7 @@ func TestMismatchThenAbandon(t *testing.T) {
 func TestStopThenContinueWhileAnotherWaits(t *testing.T) {
 	r := rig.Open(t)
 	mallory := r.Stranger(t, "mallory")
-	s := r.Ask(t, "e2e-stop.txt", "")
+	s := r.Ask(t, "e2e-first.txt", "")
 	first := s.Gate(api.GatePlan, 1)
 	s.Hear(rig.Gates, `rev-1`)
 	for _, words := range []string{"approve rev-1", "stop"} {
@@ -143,7 +143,7 @@ func TestStopThenContinueWhileAnotherWaits(t *testing.T) {
 			}
 		}
 	}
-	second := r.Ask(t, "e2e-queued.txt", "")
+	second := r.Ask(t, "e2e-second.txt", "")
 	second.Hear(rig.Account, `(?i)queued`) // so the stranger's words, which came before, have been read
 	s.Unanswered(mallory.UserID())
 
