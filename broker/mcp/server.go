@@ -67,34 +67,22 @@ func (s *Server) Handler() http.Handler {
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * tools.MaxArguments, Logger: slog.New(slog.DiscardHandler),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, ok := podauth.From(r.Context())
+		id, ok := podauth.Rate{Buckets: s.Requests, PerSecond: requestsPerSecond, AtOnce: requestsAtOnce, Message: "too many requests; slow down"}.Admit(w, r)
 		if !ok {
-			problem(w, http.StatusUnauthorized, "Unauthenticated", "nobody said whose pod this is")
-			return
-		}
-		if wait, ok := s.Requests.Take(id.Agent, requestsPerSecond, requestsAtOnce); !ok {
-			w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
-			problem(w, http.StatusTooManyRequests, "RateLimited", "too many requests; slow down")
 			return
 		}
 		a := &v1alpha1.Agent{}
 		err := s.Agents.Get(r.Context(), client.ObjectKey{Namespace: s.Namespace, Name: id.Agent}, a)
 		switch {
 		case apierrors.IsNotFound(err):
-			problem(w, http.StatusForbidden, "AgentNotFound", "there is no Agent "+id.Agent)
+			podauth.Problem(w, http.StatusForbidden, "AgentNotFound", "there is no Agent "+id.Agent)
 			return
 		case err != nil:
-			problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be read now; try again")
+			podauth.Problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be read now; try again")
 			return
 		}
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), agentKey{}, a)))
 	})
-}
-
-func problem(w http.ResponseWriter, status int, reason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add
 }
 
 // server of one request.

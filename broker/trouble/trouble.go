@@ -4,7 +4,6 @@ package trouble
 
 import (
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -33,23 +32,17 @@ type Door struct {
 }
 
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, ok := podauth.From(r.Context())
+	id, ok := podauth.Rate{Buckets: d.Requests, PerSecond: perSecond, AtOnce: atOnce, Message: "too many reports; slow down"}.Admit(w, r)
 	if !ok {
-		problem(w, http.StatusUnauthorized, "Unauthenticated", "nobody said whose pod this is")
-		return
-	}
-	if wait, ok := d.Requests.Take(id.Agent, perSecond, atOnce); !ok {
-		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
-		problem(w, http.StatusTooManyRequests, "RateLimited", "too many reports; slow down")
 		return
 	}
 	var t doors.Trouble
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&t); err != nil {
-		problem(w, http.StatusBadRequest, "BadRequest", "the body is no report: "+err.Error())
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "the body is no report: "+err.Error())
 		return
 	}
 	if t.WorkItem == "" || (t.Reason != "" && t.Reason != doors.TroubleModel) {
-		problem(w, http.StatusBadRequest, "BadRequest", "workItem must name the item, and reason be "+doors.TroubleModel+" or empty")
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "workItem must name the item, and reason be "+doors.TroubleModel+" or empty")
 		return
 	}
 	world, err := d.Live.World(r.Context(), id.Agent, "", "")
@@ -58,7 +51,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if no := judge.Meant(t.WorkItem, world); no != nil || world.Item == nil {
-		problem(w, http.StatusConflict, judge.OtherWorkItem, t.WorkItem+" is not what the agent works on")
+		podauth.Problem(w, http.StatusConflict, judge.OtherWorkItem, t.WorkItem+" is not what the agent works on")
 		return
 	}
 	var said *v1alpha1.TroubleReport
@@ -75,11 +68,5 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // fail of the cluster, not of the caller, who comes again.
 func (d *Door) fail(w http.ResponseWriter, agent string, err error) {
 	d.Log.Warn("trouble.not_filed", "agent", agent, "err", err)
-	problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be written now; try again")
-}
-
-func problem(w http.ResponseWriter, status int, reason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add
+	podauth.Problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be written now; try again")
 }

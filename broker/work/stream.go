@@ -16,7 +16,6 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/meter"
-	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
 	"nisse.io/nisse/internal/rates"
 )
@@ -60,18 +59,12 @@ type Stream struct {
 var errAgentGone = errors.New("the Agent is gone")
 
 func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, ok := podauth.From(r.Context())
+	id, ok := podauth.Rate{Buckets: s.Opens, PerSecond: opensPerSecond, AtOnce: opensAtOnce, Message: "the work stream is opened too often; slow down"}.Admit(w, r)
 	if !ok {
-		problem(w, http.StatusUnauthorized, "Unauthenticated", "nobody said whose pod this is")
-		return
-	}
-	if wait, ok := s.Opens.Take(id.Agent, opensPerSecond, opensAtOnce); !ok {
-		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())+1))
-		problem(w, http.StatusTooManyRequests, "RateLimited", "the work stream is opened too often; slow down")
 		return
 	}
 	if !s.enter(id.Agent) {
-		problem(w, http.StatusTooManyRequests, "TooManyStreams", fmt.Sprintf("%d work streams are open already", maxStreams))
+		podauth.Problem(w, http.StatusTooManyRequests, "TooManyStreams", fmt.Sprintf("%d work streams are open already", maxStreams))
 		return
 	}
 	defer s.leave(id.Agent)
@@ -82,11 +75,11 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first, err := s.line(ctx, id.Agent)
 	switch {
 	case errors.Is(err, errAgentGone):
-		problem(w, http.StatusForbidden, "AgentNotFound", "there is no Agent "+id.Agent)
+		podauth.Problem(w, http.StatusForbidden, "AgentNotFound", "there is no Agent "+id.Agent)
 		return
 	case err != nil:
 		s.Log.Warn("work.read_failed", "agent", id.Agent, "err", err)
-		problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be read now; try again")
+		podauth.Problem(w, http.StatusServiceUnavailable, "Unavailable", "the cluster cannot be read now; try again")
 		return
 	}
 	defer s.Meter.Stream()()
@@ -224,10 +217,4 @@ func (s *Stream) leave(agent string) {
 	if s.open[agent]--; s.open[agent] == 0 {
 		delete(s.open, agent)
 	}
-}
-
-func problem(w http.ResponseWriter, status int, reason, message string) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add
 }

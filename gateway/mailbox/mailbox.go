@@ -59,41 +59,32 @@ type Door struct {
 // Handler of the door.
 func (d *Door) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/inbox", d.inbox)
-	mux.HandleFunc("POST /v1/inbox/ack", d.ack)
-	mux.HandleFunc("POST /v1/outbox", d.outbox)
-	return d.slowly(mux)
+	mux.HandleFunc("GET /v1/inbox", d.admit(d.inbox))
+	mux.HandleFunc("POST /v1/inbox/ack", d.admit(d.ack))
+	mux.HandleFunc("POST /v1/outbox", d.admit(d.outbox))
+	return mux
 }
 
-// slowly turns away who asks too much.
-func (d *Door) slowly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if id, ok := podauth.From(r.Context()); ok {
-			if wait, ok := d.Requests.Take(id.Agent, requestsPerSecond, requestsAtOnce); !ok {
-				w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-				problem(w, http.StatusTooManyRequests, "RateLimited", "too many requests; slow down")
-				return
-			}
+// admit tells a handler who asks, and turns away who asks too much.
+func (d *Door) admit(next func(http.ResponseWriter, *http.Request, podauth.Identity)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rate := podauth.Rate{Buckets: d.Requests, PerSecond: requestsPerSecond, AtOnce: requestsAtOnce, Message: "too many requests; slow down"}
+		if id, ok := rate.Admit(w, r); ok {
+			next(w, r, id)
 		}
-		next.ServeHTTP(w, r)
-	})
+	}
 }
 
-func (d *Door) inbox(w http.ResponseWriter, r *http.Request) {
-	id, ok := podauth.From(r.Context())
-	if !ok {
-		problem(w, http.StatusUnauthorized, "Unauthenticated", "who are you?")
-		return
-	}
+func (d *Door) inbox(w http.ResponseWriter, r *http.Request, id podauth.Identity) {
 	q := r.URL.Query()
 	after, err := number(q.Get("after"))
 	if err != nil {
-		problem(w, http.StatusBadRequest, "BadRequest", "after must be a number from 0")
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "after must be a number from 0")
 		return
 	}
 	seconds, err := number(q.Get("wait"))
 	if err != nil {
-		problem(w, http.StatusBadRequest, "BadRequest", "wait must be a number of seconds")
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "wait must be a number of seconds")
 		return
 	}
 	if q.Get("epoch") != d.Store.Epoch() {
@@ -129,12 +120,7 @@ func (d *Door) inbox(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *Door) ack(w http.ResponseWriter, r *http.Request) {
-	id, ok := podauth.From(r.Context())
-	if !ok {
-		problem(w, http.StatusUnauthorized, "Unauthenticated", "who are you?")
-		return
-	}
+func (d *Door) ack(w http.ResponseWriter, r *http.Request, id podauth.Identity) {
 	var ack doors.Ack
 	if !decode(w, r, &ack) {
 		return
@@ -144,7 +130,7 @@ func (d *Door) ack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if ack.Seq < 0 {
-		problem(w, http.StatusBadRequest, "BadRequest", "seq must be a number from 0")
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "seq must be a number from 0")
 		return
 	}
 	if err := d.Store.Ack(r.Context(), id.Agent, ack.Seq); err != nil {
@@ -154,39 +140,34 @@ func (d *Door) ack(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (d *Door) outbox(w http.ResponseWriter, r *http.Request) {
-	id, ok := podauth.From(r.Context())
-	if !ok {
-		problem(w, http.StatusUnauthorized, "Unauthenticated", "who are you?")
-		return
-	}
+func (d *Door) outbox(w http.ResponseWriter, r *http.Request, id podauth.Identity) {
 	var out doors.Outgoing
 	if !decode(w, r, &out) {
 		return
 	}
 	switch {
 	case out.ID == "" || len(out.ID) > maxID:
-		problem(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("id must have 1 to %d bytes", maxID))
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("id must have 1 to %d bytes", maxID))
 		return
 	case strings.TrimSpace(out.Text) == "":
-		problem(w, http.StatusBadRequest, "BadRequest", "text is empty")
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", "text is empty")
 		return
 	case len(out.Text) > maxText:
-		problem(w, http.StatusRequestEntityTooLarge, "TooLarge", fmt.Sprintf("text has %d bytes, %d at most", len(out.Text), maxText))
+		podauth.Problem(w, http.StatusRequestEntityTooLarge, "TooLarge", fmt.Sprintf("text has %d bytes, %d at most", len(out.Text), maxText))
 		return
 	case out.Kind != doors.Say && out.Kind != doors.Progress:
-		problem(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("kind must be %q or %q", doors.Say, doors.Progress))
+		podauth.Problem(w, http.StatusBadRequest, "BadRequest", fmt.Sprintf("kind must be %q or %q", doors.Say, doors.Progress))
 		return
 	}
 	item, err := d.item(r.Context(), out.WorkItem)
 	switch {
 	case apierrors.IsNotFound(err) || (err == nil && item.Spec.Agent != id.Agent):
 		// The same answer for both: others' items are none of its business.
-		problem(w, http.StatusNotFound, "UnknownWorkItem", fmt.Sprintf("agent %s has no work item %q", id.Agent, sanitize.Line(out.WorkItem, 64)))
+		podauth.Problem(w, http.StatusNotFound, "UnknownWorkItem", fmt.Sprintf("agent %s has no work item %q", id.Agent, sanitize.Line(out.WorkItem, 64)))
 		return
 	case err != nil:
 		d.Log.WarnContext(r.Context(), "outbox.unavailable", "error", err.Error())
-		problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this item now; try again")
+		podauth.Problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this item now; try again")
 		return
 	}
 	unsent, err := d.Store.Unanswered(r.Context(), store.ByAgent(id.Agent))
@@ -196,7 +177,7 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request) {
 	}
 	if unsent >= maxUnsent {
 		w.Header().Set("Retry-After", "5")
-		problem(w, http.StatusTooManyRequests, "TooMany", fmt.Sprintf("%d messages wait to be sent; try again later", unsent))
+		podauth.Problem(w, http.StatusTooManyRequests, "TooMany", fmt.Sprintf("%d messages wait to be sent; try again later", unsent))
 		return
 	}
 	err = d.Store.Update(r.Context(), func(tx *store.Tx) error {
@@ -210,7 +191,7 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		problem(w, http.StatusConflict, "Conflict", fmt.Sprintf("id %q was used for another message", sanitize.Line(out.ID, maxID)))
+		podauth.Problem(w, http.StatusConflict, "Conflict", fmt.Sprintf("id %q was used for another message", sanitize.Line(out.ID, maxID)))
 	case err != nil:
 		d.broken(r.Context(), w, err)
 	default:
@@ -257,7 +238,7 @@ func (d *Door) item(ctx context.Context, name string) (*v1alpha1.WorkItem, error
 
 func (d *Door) broken(ctx context.Context, w http.ResponseWriter, err error) {
 	d.Log.ErrorContext(ctx, "door.failed", "error", err.Error())
-	problem(w, http.StatusInternalServerError, "Internal", "the gateway's store failed; try again")
+	podauth.Problem(w, http.StatusInternalServerError, "Internal", "the gateway's store failed; try again")
 }
 
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
@@ -268,7 +249,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 		if errors.As(err, &large) {
 			status = http.StatusRequestEntityTooLarge
 		}
-		problem(w, status, "BadRequest", "the body is not the JSON that is wanted here")
+		podauth.Problem(w, status, "BadRequest", "the body is not the JSON that is wanted here")
 		return false
 	}
 	return true
@@ -283,10 +264,6 @@ func number(s string) (int64, error) {
 		err = strconv.ErrRange
 	}
 	return n, err
-}
-
-func problem(w http.ResponseWriter, status int, reason, message string) {
-	answer(w, status, doors.Problem{Reason: reason, Message: message})
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

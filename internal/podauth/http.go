@@ -36,7 +36,7 @@ func (a *Authenticator) Require(next http.Handler) http.Handler {
 		token := Bearer(r)
 		if _, known := a.recall(token); !known && token != "" && !a.limits.take(r) {
 			w.Header().Set("Retry-After", "1")
-			problem(w, http.StatusTooManyRequests, "RateLimited", "too many tokens from one address; send the pod's own")
+			Problem(w, http.StatusTooManyRequests, "RateLimited", "too many tokens from one address; send the pod's own")
 			return
 		}
 		id, err := a.Authenticate(r.Context(), token)
@@ -61,13 +61,14 @@ func Bearer(r *http.Request) string {
 func WriteProblem(w http.ResponseWriter, err error) {
 	if errors.Is(err, ErrRefused) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		problem(w, http.StatusUnauthorized, "Unauthenticated", err.Error())
+		Problem(w, http.StatusUnauthorized, "Unauthenticated", err.Error())
 		return
 	}
-	problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this token now; try again")
+	Problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this token now; try again")
 }
 
-func problem(w http.ResponseWriter, status int, reason, message string) {
+// Problem answers a request at a door with why it came to nothing.
+func Problem(w http.ResponseWriter, status int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add
