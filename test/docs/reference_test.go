@@ -159,7 +159,7 @@ func TestEveryReasonIsNamed(t *testing.T) {
 		"halts":                    {[]string{"## Conditions", "## Why a call does not run"}, []string{"api"}, constants("HaltReason", "")},
 		"the broker's judgement":   {[]string{"## Why a call does not run"}, []string{"broker/judge"}, constants("", "")},
 		"the broker's refusals":    {[]string{"## Why a call does not run"}, []string{"broker"}, arguments(0, "refuse", "refused", "refusal", "bad")},
-		"the doors' problems":      {[]string{"## The doors"}, []string{"broker", "gateway", "internal/podauth"}, arguments(2, "problem")},
+		"the doors' problems":      {[]string{"## The doors"}, []string{"broker", "gateway", "internal/podauth"}, arguments(2, "Problem")},
 		"the wire":                 {[]string{"## The wire to a device"}, []string{"device/wire"}, constants("Reason", "")},
 		"events":                   {[]string{"## Events"}, []string{"broker", "controllers"}, arguments(3, "Eventf")},
 	} {
