@@ -47,7 +47,8 @@ type Core struct {
 	// settling since, for the event that woke the item.
 	settling   time.Time
 	settlingAt int64
-	// heardAll: the last attempt to read the mailbox succeeded, so no words have been waiting there for long.
+	// heardAll: the last attempt to read the mailbox succeeded and found nothing, so no words have been waiting there for long, nor on
+	// their way from there into the log.
 	heardAll atomic.Bool
 }
 

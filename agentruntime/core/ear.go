@@ -37,7 +37,9 @@ func (e *Ear) Listen(ctx context.Context) (in doors.Inbox, waited bool, err erro
 		return doors.Inbox{}, false, err
 	}
 	if len(in.Messages) > 0 || in.Epoch != e.cursor.Epoch {
-		return in, false, nil // there may be more
+		// They are in hand and not yet in the log, and there may be more: what ends an item waits until an empty read says that all is heard.
+		e.core.heardAll.Store(false)
+		return in, false, nil
 	}
 	return in, !e.core.heardAll.Swap(true), nil
 }

@@ -104,6 +104,18 @@ func TestNothingEndsUnheard(t *testing.T) {
 			_ = c.listen(t, e)
 			_ = c.listen(t, e)
 		}, true},
+		"words in hand, not in the log yet": {&box{}, func(t *testing.T, c *Core, e *Ear, b *box) {
+			_ = c.listen(t, e)
+			b.pages = [][]doors.Message{{{Seq: 1, ID: "$2", WorkItem: "wi", Person: "lucas", MayInstruct: true, Text: "wait"}}}
+			if in, _, err := e.Listen(t.Context()); err != nil || len(in.Messages) != 1 {
+				t.Fatalf("%+v, %v", in, err)
+			}
+		}, false},
+		"more may follow what came after all was heard": {&box{}, func(t *testing.T, c *Core, e *Ear, b *box) {
+			_ = c.listen(t, e)
+			b.pages = [][]doors.Message{other}
+			_ = c.listen(t, e)
+		}, false},
 		"the gateway does not answer": {&box{readErr: away}, func(t *testing.T, c *Core, e *Ear, _ *box) { _ = c.listen(t, e) }, false},
 		"it went away later": {&box{}, func(t *testing.T, c *Core, e *Ear, b *box) {
 			_ = c.listen(t, e)
