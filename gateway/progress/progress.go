@@ -23,17 +23,20 @@ const (
 	earlier  = "• … earlier steps are not shown"
 )
 
-// Merge a line into the text of a progress message.
+// Merge a line into the text of a progress message. The oldest lines make room when there are too many, or when an edit that holds them
+// all would be an event that no homeserver takes: 12 KB of text in any script, less where HTML or JSON must escape most of it.
 func Merge(old, news string) string {
 	var lines []string
 	if old != "" {
 		lines = strings.Split(old, "\n")
 	}
 	lines = append(lines, "• "+sanitize.Line(news, maxLine))
-	if len(lines) > maxLines {
-		lines = append([]string{earlier}, lines[len(lines)-maxLines+1:]...)
+	text := strings.Join(lines, "\n")
+	for len(lines) > 1 && (strings.Count(text, "\n") >= maxLines || !render.Progress(text).Editable()) {
+		lines = lines[1:]
+		text = earlier + "\n" + strings.Join(lines, "\n")
 	}
-	return strings.Join(lines, "\n")
+	return text
 }
 
 // Keeper shows what there is to show.

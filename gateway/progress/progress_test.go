@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 )
 
@@ -32,6 +33,38 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := Merge(tc.old, tc.news); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A text of long lines stays so small that an edit of it is an event which a homeserver takes. Lines are left out whole, oldest first,
+// and that is said.
+func TestMergeIsBoundedInBytes(t *testing.T) {
+	for name, filler := range map[string]string{
+		"4-byte characters": "𒀀", "of Latin": "x", "quotes": `"`, "markup": "<", "ampersands": "&", "backslashes": `\`, "hidden characters": "\U000e0041", "code": "`x`",
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := ""
+			line := func(n int) string { return fmt.Sprintf("%d ", n) + strings.Repeat(filler, 400) }
+			for n := range 2 * maxLines {
+				text = Merge(text, line(n))
+				if size := len(text); size > 14<<10 {
+					t.Fatalf("%d bytes after %d lines", size, n+1)
+				}
+			}
+			if !render.Progress(text).Editable() {
+				t.Error("an edit of it would be too large")
+			}
+			lines := strings.Split(text, "\n")
+			if len(lines) < 3 || lines[0] != earlier {
+				t.Fatalf("%d lines, the first %.40q", len(lines), lines[0])
+			}
+			first := 2*maxLines - len(lines) + 1
+			for n, got := range lines[1:] {
+				if want := Merge("", line(first+n)); got != want {
+					t.Errorf("line %d is %.40q, want %.40q, whole", n+1, got, want)
+				}
 			}
 		})
 	}

@@ -83,6 +83,10 @@ func Markdown(s string) []Content {
 // Progress is the one message about work under way: a line an entry.
 func Progress(s string) Content { return Notice(s) }
 
+// Editable tells whether the content also fits into an event that edits another: it says the body twice, once for clients that know no
+// edits.
+func (c Content) Editable() bool { return 2*size(c.Body)+size(c.Formatted) <= Budget }
+
 // size of a string within an event, which is JSON without needless escapes.
 func size(s string) int {
 	n := 2
