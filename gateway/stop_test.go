@@ -128,6 +128,26 @@ func TestStopOfWhatTheCacheDoesNotShow(t *testing.T) {
 	}
 }
 
+// An item that was made and deleted before the cache ever showed it takes no words: nobody would read them.
+func TestWordsForWhatIsGone(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	pod := r.pod("ops")
+	r.blind.put()
+	asked := r.say(r.lucas, "nginx", "")
+	r.letters(pod, 1)
+	r.must(r.admin.Delete(r.t.Context(), r.item(1)))
+	const gone = "the work of this thread is gone"
+	more := r.say(r.lucas, "on web1", asked)
+	r.hear(r.ops, gone, more, asked)
+	r.blind.drop()
+	// From now on it is not expected any more, and the next work finds its way.
+	r.say(r.lucas, "postgres", "")
+	if got := r.letters(pod, 2); got[1].Text != "postgres" {
+		t.Errorf("letters %+v", got)
+	}
+}
+
 // An answer that comes right behind the stop, before its question stands in the room, is not taken for new work.
 func TestAnswerBeforeItsQuestion(t *testing.T) {
 	r := newRig(t)

@@ -13,6 +13,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/gates"
+	"nisse.io/nisse/gateway/items"
 	"nisse.io/nisse/gateway/matrix"
 	"nisse.io/nisse/gateway/metrics"
 	"nisse.io/nisse/gateway/routing"
@@ -129,15 +130,10 @@ func (d Desk) active(ctx context.Context, tx *store.Tx, name string) (*routing.I
 	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
 		return nil, fmt.Errorf("list work items: %w", err)
 	}
-	var oldest *v1alpha1.WorkItem
-	for i := range all.Items {
-		w := &all.Items[i]
-		if w.Spec.Agent == d.Agent && !over(w) && (oldest == nil || w.CreationTimestamp.Before(&oldest.CreationTimestamp)) {
-			oldest = w
-		}
-	}
-	if oldest != nil {
-		return asItem(oldest), nil
+	mine := slices.DeleteFunc(all.Items, func(w v1alpha1.WorkItem) bool { return w.Spec.Agent != d.Agent || over(&w) })
+	if len(mine) > 0 {
+		oldest := slices.MinFunc(mine, items.ByAge)
+		return asItem(&oldest), nil
 	}
 	opening, ok, err := tx.OldestOpening(d.Agent)
 	if err != nil || !ok {

@@ -3,8 +3,10 @@
 package items
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +16,11 @@ import (
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/sanitize"
 )
+
+// ByAge orders items as an agent takes them up: the oldest first, and of one second by name, which begins with the time.
+func ByAge(x, y v1alpha1.WorkItem) int {
+	return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Name, y.Name))
+}
 
 // maxRequest is how much of a request made by hand is shown in the room, in runes.
 const maxRequest = 2000

@@ -23,7 +23,7 @@ const (
 	Data Kind = "data"
 	// Decide: a gate is decided.
 	Decide Kind = "decide"
-	// Stop the item; without one, or with Wide, what the agent works on.
+	// Stop the item; with Wide, whatever the agent works on.
 	Stop Kind = "stop"
 	// Status is asked for.
 	Status Kind = "status"

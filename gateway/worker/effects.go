@@ -129,17 +129,35 @@ func (w *Worker) others(ctx context.Context, agent, without string) ([]v1alpha1.
 // pending are those of an agent's items that are not over, oldest first.
 func pending(all []v1alpha1.WorkItem, agent, without string) []v1alpha1.WorkItem {
 	mine := slices.DeleteFunc(all, func(i v1alpha1.WorkItem) bool { return i.Spec.Agent != agent || i.Name == without || i.Over() })
-	slices.SortFunc(mine, func(x, y v1alpha1.WorkItem) int {
-		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return compare(x.Name, y.Name)
-	})
+	slices.SortFunc(mine, items.ByAge)
 	return mine
+}
+
+// there tells whether an item that was believed to be there is. One that was made a moment ago may be missing from the cache; one that is
+// gone for good takes no words, even if it went while the gateway was down and nothing told it so.
+func (w *Worker) there(ctx context.Context, name string) error {
+	key := client.ObjectKey{Namespace: w.Namespace, Name: name}
+	err := w.Objects.Get(ctx, key, &v1alpha1.WorkItem{})
+	if apierrors.IsNotFound(err) {
+		err = w.Live.Get(ctx, key, &v1alpha1.WorkItem{})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		if err := w.Store.Seen(ctx, name); err != nil {
+			return err
+		}
+		return &refusal{reason: "the work item is gone", text: "Nobody reads this: the work of this thread is gone. Say it outside the thread, and I begin anew."}
+	case err != nil:
+		return fmt.Errorf("read work item %s: %w", name, err)
+	}
+	return nil
 }
 
 // words reach the item's agent; if a question was open, they answer it.
 func (w *Worker) words(ctx context.Context, m store.Inbound) error {
+	if err := w.there(ctx, m.Route.WorkItem); err != nil {
+		return err
+	}
 	if m.Route.Question != "" {
 		err := w.change(ctx, m.Route.WorkItem, w.Objects.Status().Patch, func(item *v1alpha1.WorkItem) (map[string]any, error) {
 			if !item.Asking() || item.Status.Runtime.Question.ID != m.Route.Question {
@@ -213,14 +231,4 @@ func (w *Worker) change(ctx context.Context, name string,
 		}
 		return patch(ctx, item, client.RawPatch(types.MergePatchType, b))
 	})
-}
-
-func compare(x, y string) int {
-	if x < y {
-		return -1
-	}
-	if x > y {
-		return 1
-	}
-	return 0
 }
