@@ -46,7 +46,7 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 		return fmt.Errorf("reach the API server: %w", err)
 	}
 	me := lead.Identity()
-	lock, err := lead.Lock(kube, at.SystemNamespace, LeaseName, me)
+	lock, err := lead.Lock(cfg, at.SystemNamespace, LeaseName, me)
 	if err != nil {
 		return err
 	}

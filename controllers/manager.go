@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,11 +51,7 @@ func New(ctx context.Context, cfg *rest.Config, p Process, o Options) (ctrl.Mana
 	if err != nil {
 		return nil, err
 	}
-	kube, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("reach the API server: %w", err)
-	}
-	lock, err := lead.Lock(kube, p.SystemNamespace, Lease, lead.Identity())
+	lock, err := lead.Lock(cfg, p.SystemNamespace, Lease, lead.Identity())
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -32,8 +33,14 @@ func Identity() string {
 	return host
 }
 
-// Lock is the Lease by which the holder is known.
-func Lock(kube kubernetes.Interface, namespace, name, identity string) (resourcelock.Interface, error) {
+// Lock is the Lease by which the holder is known. A request about it that hangs is given up while there is time for another.
+func Lock(cfg *rest.Config, namespace, name, identity string) (resourcelock.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = Renew / 2
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace, name, kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return nil, fmt.Errorf("lease %s/%s: %w", namespace, name, err)
