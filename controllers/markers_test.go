@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"nisse.io/nisse/controllers"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -42,6 +44,21 @@ func TestTheRoleIsWhatTheControllersClaim(t *testing.T) {
 	}
 	if diff := cmp.Diff(claimed, given); diff != "" {
 		t.Errorf("rights (-claimed by markers +given by config/rbac/manager.yaml):\n%s", diff)
+	}
+}
+
+// In its own namespace the manager has its Lease and nothing else.
+func TestTheLeaseIsAllInTheSystemNamespace(t *testing.T) {
+	given := map[string]bool{}
+	for _, r := range role(t, systemNamespace, "nisse-manager").Rules {
+		add(given, r.APIGroups, r.Resources, r.Verbs)
+		if !slices.Contains(r.Verbs, "create") && !slices.Equal(r.ResourceNames, []string{controllers.Lease}) {
+			t.Errorf("%v on %v of any name", r.Verbs, r.Resources)
+		}
+	}
+	want := map[string]bool{"create leases.coordination.k8s.io": true, "get leases.coordination.k8s.io": true, "update leases.coordination.k8s.io": true}
+	if diff := cmp.Diff(want, given); diff != "" {
+		t.Errorf("rights (-want +given by config/rbac/manager.yaml):\n%s", diff)
 	}
 }
 
