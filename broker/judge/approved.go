@@ -52,6 +52,9 @@ func InForce(w World) (Force, *Decision) {
 	if p.Spec.Revision <= w.Item.Status.ClosedRevision {
 		return with(refuse(PlanClosed, "%s was ended: a person asked for another plan. Submit one with submit_plan.", rev), nil)
 	}
+	if latest := w.Item.Status.Plan; latest != nil && p.Spec.Revision < latest.Revision { // a plan that is deleted brings back none that it replaced
+		return with(refuse(PlanSuperseded, "%s was replaced by rev-%d, which is gone. Submit another plan.", rev, latest.Revision), nil)
+	}
 	if p.Spec.AgentUID != string(w.Agent.UID) {
 		return with(refuse(GateMismatch, "%s was submitted by an earlier agent of this name. Submit another plan.", rev), nil)
 	}

@@ -305,6 +305,7 @@ func TestStillGood(t *testing.T) {
 		"over":                {change: func(w *World) { w.Item.Spec.Close = true }, reason: ItemOver},
 		"a later revision":    {change: func(w *World) { w.plan(2, write("c")) }, reason: AwaitingApproval},
 		"rev-2 is approved":   {change: func(w *World) { w.plan(2, write("c")); w.approve(1) }, reason: PlanSuperseded},
+		"rev-2 was deleted":   {change: func(w *World) { w.Item.Status.Plan = &v1alpha1.PlanRef{Name: "gone", Revision: 2} }, reason: PlanSuperseded},
 		"tool taken away":     {change: func(w *World) { w.Agent.Spec.Tools.Allow = nil }, reason: ToolNotAllowed},
 		"device taken away":   {change: func(w *World) { w.Agent.Spec.Devices = nil }, reason: DeviceNotAllowed},
 		"job is not the step": {change: func(w *World) { w.Jobs[0].Spec.Args = `{"content":"x","path":"/srv/nisse/z"}` }, reason: DigestMismatch},

@@ -16,7 +16,7 @@ import (
 )
 
 // item reads an item and what belongs to it. Nothing is listed live: the API server holds a list back until its own cache is known
-// to be current, up to 100 ms after any write, and three looks at a call would take a third of a second. Single objects it reads
+// to be current, up to 100 ms after any write, and the looks at one call would take a fifth of a second. Single objects it reads
 // from etcd at once, and every name follows from what is known:
 //
 //   - a plan never changes and revisions have no gaps, so the cache's plans are good, but for the latest, which may have been deleted

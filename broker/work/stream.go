@@ -23,7 +23,7 @@ import (
 const (
 	// keepalive between two lines, so that both sides notice a dead connection.
 	keepalive = 15 * time.Second
-	// coalesce collects changes that follow a line closely, such as the item's state a gate's outcome.
+	// coalesce collects changes that follow a line closely, such as the item's state that follows a gate's outcome.
 	coalesce = 5 * time.Millisecond
 	// writeTimeout of one line; a reader that takes longer is cut off and comes back.
 	writeTimeout = 30 * time.Second

@@ -87,7 +87,7 @@ func (r *Reconciler) load(ctx context.Context, cached *v1alpha1.Gate) (*scope, e
 			s.plan = &s.plans[i]
 		}
 	}
-	s.approvals, s.early = judged(known, approvals.Items)
+	s.approvals, s.early = judged(known, approvals.Items, s.gate.Spec.ExpiresAt.Time)
 	return s, nil
 }
 
@@ -107,9 +107,10 @@ func (r *Reconciler) known(ctx context.Context, g *v1alpha1.Gate) ([]types.UID, 
 // judged are the Approvals that may be judged by what was read beside them: every rejection, and the approvals that were known before
 // the reading began. One that only the live list shows may be younger than the rest of what was read: a right was taken away, then
 // somebody without it approved, and the agent was read before both. It waits for the pass that the cache's own news of it starts.
-func judged(known []types.UID, live []v1alpha1.Approval) (now []v1alpha1.Approval, early bool) {
+// What was made when the time was up can never count, and holds nothing back.
+func judged(known []types.UID, live []v1alpha1.Approval, expiresAt time.Time) (now []v1alpha1.Approval, early bool) {
 	for _, a := range live {
-		if a.Spec.Decision == v1alpha1.DecisionReject || slices.Contains(known, a.UID) {
+		if a.Spec.Decision == v1alpha1.DecisionReject || slices.Contains(known, a.UID) || !a.CreationTimestamp.Time.Before(expiresAt) {
 			now = append(now, a)
 		} else {
 			early = true
@@ -118,24 +119,32 @@ func judged(known []types.UID, live []v1alpha1.Approval) (now []v1alpha1.Approva
 	return now, early
 }
 
-// revisions reads the plan of a gate and those after it. Revisions have no gaps, so counting on finds what the cache lacks; what it
-// knows of later ones is as good as new, since a plan never changes.
+// revisions reads the plan of a gate and those after it. Revisions have no gaps, so counting on finds what the cache lacks. What it knows
+// of later ones is looked at as well: a plan never changes, but one that was deleted replaces nothing.
 func (r *Reconciler) revisions(ctx context.Context, g *v1alpha1.Gate) ([]v1alpha1.Plan, error) {
 	var cached v1alpha1.PlanList
 	if err := r.Client.List(ctx, &cached, client.InNamespace(g.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: g.Spec.WorkItem.Name}); err != nil {
 		return nil, err
 	}
-	plans := slices.DeleteFunc(cached.Items, func(p v1alpha1.Plan) bool { return p.Spec.Revision <= g.Spec.Revision })
-	own, err := get(ctx, r.Live, client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.Subject.Name}, &v1alpha1.Plan{})
-	if err != nil {
-		return nil, err
+	read := []string{g.Spec.Subject.Name}
+	for i := range cached.Items {
+		if p := &cached.Items[i]; p.Spec.Revision > g.Spec.Revision {
+			read = append(read, p.Name)
+		}
 	}
-	if own != nil {
-		plans = append(plans, *own)
+	var plans []v1alpha1.Plan
+	for _, name := range read {
+		p, err := get(ctx, r.Live, client.ObjectKey{Namespace: g.Namespace, Name: name}, &v1alpha1.Plan{})
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			plans = append(plans, *p)
+		}
 	}
 	for revision := g.Spec.Revision + 1; ; revision++ {
 		name := names.Plan(g.Spec.WorkItem.Name, revision)
-		if slices.ContainsFunc(plans, func(p v1alpha1.Plan) bool { return p.Name == name }) {
+		if slices.Contains(read, name) {
 			continue
 		}
 		later, err := get(ctx, r.Live, client.ObjectKey{Namespace: g.Namespace, Name: name}, &v1alpha1.Plan{})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -102,6 +104,33 @@ func TestTheLatestRevisionIsNamed(t *testing.T) {
 	b.outcome(g, v1alpha1.GateSuperseded)
 	if !strings.Contains(g.Status.Message, "replaced by rev-3") && !strings.Contains(g.Status.Message, "replaced by rev-4") {
 		t.Errorf("message %q", g.Status.Message)
+	}
+}
+
+// What is judged at once beside what waits for its news.
+func TestJudged(t *testing.T) {
+	expires := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	approval := func(d v1alpha1.Decision, made time.Time) v1alpha1.Approval {
+		return v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{UID: "it", CreationTimestamp: metav1.NewTime(made)}, Spec: v1alpha1.ApprovalSpec{Decision: d}}
+	}
+	for _, tc := range []struct {
+		name     string
+		known    []types.UID
+		approval v1alpha1.Approval
+		early    bool
+	}{
+		{"an approval that is known", []types.UID{"other", "it"}, approval(v1alpha1.DecisionApprove, expires.Add(-time.Second)), false},
+		{"one that is not", []types.UID{"other"}, approval(v1alpha1.DecisionApprove, expires.Add(-time.Second)), true},
+		{"a rejection that is not", nil, approval(v1alpha1.DecisionReject, expires.Add(-time.Second)), false},
+		{"an approval made when time was up", nil, approval(v1alpha1.DecisionApprove, expires), false},
+		{"and after", nil, approval(v1alpha1.DecisionApprove, expires.Add(time.Hour)), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now, early := judged(tc.known, []v1alpha1.Approval{tc.approval}, expires)
+			if early != tc.early || (len(now) == 1) == early {
+				t.Errorf("%d judged, early %t", len(now), early)
+			}
+		})
 	}
 }
 

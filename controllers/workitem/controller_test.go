@@ -432,3 +432,18 @@ func TestAgentCannotWork(t *testing.T) {
 	b.pass()
 	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
 }
+
+// A plan that is deleted brings back none that it replaced.
+func TestThePlanNeverGoesBack(t *testing.T) {
+	b := newBench(t, nil)
+	b.Plan(1, controllertest.Report)
+	second := b.Plan(2, controllertest.Report)
+	b.pass()
+	if err := b.Admin.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	if p := b.Item.Status.Plan; p == nil || p.Revision != 2 {
+		t.Errorf("plan %+v", p)
+	}
+}

@@ -72,7 +72,7 @@ func (s *scope) settle(err error) {
 	}
 	st.ObservedGeneration = gen
 	st.WaitingFor = s.waitingFor()
-	if s.latest != nil {
+	if s.latest != nil && (st.Plan == nil || s.latest.Spec.Revision >= st.Plan.Revision) { // it never goes back: what was replaced stays replaced
 		st.Plan = &v1alpha1.PlanRef{Name: s.latest.Name, Revision: s.latest.Spec.Revision}
 	}
 }
