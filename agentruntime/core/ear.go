@@ -64,7 +64,8 @@ func (e *Ear) exchange(ctx context.Context) (doors.Inbox, error) {
 		return in, err
 	case moved && in.Epoch == e.cursor.Epoch:
 		return in, errors.New("the gateway calls an epoch wrong and names the same one")
-	case moved:
+	case moved: // all is to be read anew
+		e.core.heardAll.Store(false)
 		e.cursor = eventlog.Cursor{Epoch: in.Epoch}
 		return doors.Inbox{}, nil
 	}

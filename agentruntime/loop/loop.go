@@ -79,17 +79,17 @@ type Loop struct {
 	mail      chan batch
 	landed    chan core.Landing
 	notices   chan core.Notice
-	troubles  chan doors.Trouble
-	trouble   doors.Trouble // that was noted last; the flights' own
-	said      chan struct{} // a message was delivered, or the mailbox can be read again
-	toSay     chan struct{} // a message was queued
+	troubles  chan *doors.Trouble
+	trouble   atomic.Pointer[doors.Trouble] // that was noted last; nil when it was refused
+	said      chan struct{}                 // a message was delivered, or the mailbox can be read again
+	toSay     chan struct{}                 // a message was queued
 }
 
 // New loop over an open log.
 func New(p Parts) *Loop {
 	l := &Loop{
 		Parts:     p,
-		snapshots: make(chan doors.Snapshot, 1), mail: make(chan batch), landed: make(chan core.Landing, 1), notices: make(chan core.Notice), troubles: make(chan doors.Trouble, 1),
+		snapshots: make(chan doors.Snapshot, 1), mail: make(chan batch), landed: make(chan core.Landing, 1), notices: make(chan core.Notice), troubles: make(chan *doors.Trouble, 1),
 		said: make(chan struct{}, 1), toSay: make(chan struct{}, 1),
 	}
 	l.core = core.New(core.Parts{Config: p.Config, Log: p.Log, Logger: p.Logger, Meter: p.Meter, Now: time.Now, Settle: p.Timing.Settle, Queued: func() { kick(l.toSay) }})

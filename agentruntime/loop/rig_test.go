@@ -45,7 +45,10 @@ type rig struct {
 	troubles []doors.Trouble
 	// untroubled: reports of trouble are answered with 503.
 	untroubled bool
-	hold       chan struct{} // calls of tools wait for it
+	// inactive: they are refused, as of an item that is not the active one; noReports counts how often.
+	inactive  bool
+	noReports int
+	hold      chan struct{} // calls of tools wait for it
 	// inboxShut: the mailbox's inbox answers 503; turnedAway counts how often it did.
 	inboxShut  bool
 	turnedAway int
@@ -171,7 +174,8 @@ func (r *rig) serveTrouble(w http.ResponseWriter, q *http.Request) {
 		switch {
 		case r.untroubled:
 			w.WriteHeader(http.StatusServiceUnavailable)
-		case r.snap.Active == nil || r.snap.Active.Name != in.WorkItem:
+		case r.inactive || r.snap.Active == nil || r.snap.Active.Name != in.WorkItem:
+			r.noReports++
 			w.WriteHeader(http.StatusConflict)
 		default:
 			r.troubles = append(r.troubles, in)

@@ -23,20 +23,20 @@ func (l *Loop) unusable(f *core.Flight, e *model.Error) {
 
 // usable notes that the model answered. Where nobody was told otherwise, by this process or an earlier one, there is nothing to say.
 func (l *Loop) usable(f *core.Flight) {
-	if l.trouble.Reason != "" && l.trouble.WorkItem == f.Item || f.Ask.Now.Item.Trouble != "" {
+	if t := l.trouble.Load(); t != nil && t.Reason != "" && t.WorkItem == f.Item || f.Ask.Now.Item.Trouble != "" {
 		l.troubled(doors.Trouble{WorkItem: f.Item})
 	}
 }
 
 // troubled replaces what is to be reported: only the last counts. It is called from the one flight that there is at a time.
 func (l *Loop) troubled(t doors.Trouble) {
-	if l.trouble == t {
+	if last := l.trouble.Load(); last != nil && *last == t {
 		return
 	}
-	l.trouble = t
+	l.trouble.Store(&t)
 	for {
 		select {
-		case l.troubles <- t:
+		case l.troubles <- &t:
 			return
 		default:
 		}
@@ -50,7 +50,7 @@ func (l *Loop) troubled(t doors.Trouble) {
 // tellTroubles reports, each again until it has arrived or another takes its place.
 func (l *Loop) tellTroubles(ctx context.Context) {
 	wait := backoff.New(l.Timing.First, l.Timing.Limit)
-	var t doors.Trouble
+	var t *doors.Trouble
 	for pending := false; ; {
 		if !pending {
 			select {
@@ -59,13 +59,17 @@ func (l *Loop) tellTroubles(ctx context.Context) {
 				return
 			}
 		}
-		err := l.Troubles.Report(ctx, t)
-		pending = err != nil && !errors.Is(err, doorclient.ErrRefused) // refused: the item is not the active one any more
+		err := l.Troubles.Report(ctx, *t)
+		refused := errors.Is(err, doorclient.ErrRefused)
+		pending = err != nil && !refused
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			l.Logger.WarnContext(ctx, "trouble.not_reported", "task_id", t.WorkItem, "error", err.Error())
+		}
+		if refused { // the item was not the active one; if it is again and this still holds, it is news
+			l.trouble.CompareAndSwap(t, nil)
 		}
 		if !pending {
 			wait.Reset()

@@ -69,3 +69,16 @@ func TestTroubleWithTheModelIsReported(t *testing.T) {
 		})
 	}
 }
+
+// A report that the broker refuses, because another item is the active one there, is made again while the trouble lasts.
+func TestTroubleThatWasRefusedIsReportedAgain(t *testing.T) {
+	m := &moody{}
+	m.refuses.Store(misconfigured("there is no such model"))
+	r := startWith(t, m)
+	r.change(func() { r.inactive = true })
+	r.open("wi-1", "look")
+	m.rig.Store(r.rig)
+	r.until("it is refused", func() bool { return r.noReports > 0 })
+	r.change(func() { r.inactive = false })
+	r.until("it is reported", func() bool { return len(r.troubles) > 0 })
+}
