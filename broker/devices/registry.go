@@ -15,6 +15,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
@@ -144,7 +145,7 @@ func (r *Registry) Away(name string, err error) string {
 	if !ok {
 		return fmt.Sprintf("%s does not answer; I have not tried again.", name)
 	}
-	return fmt.Sprintf("%s has not answered for %s (since %s); I have not tried again.", name, ago(r.now().Sub(since)), since.UTC().Format("15:04:05 UTC"))
+	return fmt.Sprintf("%s has not answered for %s (since %s); I have not tried again.", name, ago(r.now().Sub(since)), clock.Tell(since.UTC(), r.now()))
 }
 
 func ago(d time.Duration) string {

@@ -3,9 +3,11 @@ package judge
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/internal/sanitize"
 )
@@ -85,7 +87,7 @@ func InForce(w World) (Force, *Decision) {
 		return with(refuse(StatementInvalid, "The approval of %s does not verify. Nothing was run; an administrator has to look at the approval key.", rev), g)
 	}
 	if w.Now.Unix() >= s.ExpiresAt {
-		return with(refuse(ApprovalEnded, "The approval of %s was good until %s. Submit the plan again.", rev, clock(s.ExpiresAt)), g)
+		return with(refuse(ApprovalEnded, "The approval of %s was good until %s. Submit the plan again.", rev, clock.Tell(time.Unix(s.ExpiresAt, 0).UTC(), w.Now)), g)
 	}
 	if gone := revoked(s.Approvers, w.Agent); len(gone) > 0 {
 		return with(refuse(ApproverRevoked, "%s approved %s and may not approve for %s any more. Nothing more of it runs. Submit the plan again for the people who may.",

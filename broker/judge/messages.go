@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -134,5 +133,3 @@ func list(s []string) string {
 	}
 	return strings.Join(s, ", ")
 }
-
-func clock(unix int64) string { return time.Unix(unix, 0).UTC().Format("15:04:05 UTC on 2 January") }

@@ -346,10 +346,12 @@ func TestHinderedByPlan(t *testing.T) {
 		reason  string
 		stalled bool
 		want    bool
+		// besides is what is told of an agent that cannot use its model either.
+		besides string
 	}{
-		{v1alpha1.ReasonPlanNotReady, true, false}, // the agent can mend that
-		{v1alpha1.ReasonNoApprovers, true, true},
-		{v1alpha1.ReasonAdmissionMissing, false, false},
+		{v1alpha1.ReasonPlanNotReady, true, false, v1alpha1.ReasonModelUnusable}, // the agent can mend that
+		{v1alpha1.ReasonNoApprovers, true, true, v1alpha1.ReasonNoApprovers},
+		{v1alpha1.ReasonAdmissionMissing, false, false, v1alpha1.ReasonModelUnusable},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			b := newBench(t, nil)
@@ -371,6 +373,12 @@ func TestHinderedByPlan(t *testing.T) {
 			b.pass()
 			b.state(v1alpha1.WorkItemWorking, "ops")
 			b.ready(metav1.ConditionFalse, tc.reason, tc.want)
+			b.Status(b.Item, func() {
+				b.runtime().Trouble = &v1alpha1.TroubleReport{Reason: v1alpha1.TroubleModelUnusable, At: metav1.Now()}
+			})
+			b.pass()
+			b.ready(metav1.ConditionFalse, tc.besides, tc.want)
+			b.Status(b.Item, func() { b.Item.Status.Runtime.Trouble = nil })
 			// A later plan, or an answer that closes it, clears it.
 			b.Status(b.Item, func() { b.Item.Status.ClosedRevision = 1 })
 			b.pass()

@@ -66,7 +66,7 @@ func (s *scope) settle(err error) {
 		s.item.Status = *s.before.Status.DeepCopy()
 		condition.Retrying(&s.item.Status.Conditions, gen, "The API server could not be asked; trying again.")
 		return
-	case s.hinderedByAgent(), s.hinderedByModel(), s.hinderedByPlan():
+	case s.hinderedByAgent(), s.hinderedByPlan(stalled), s.hinderedByModel(), s.hinderedByPlan(anyhow):
 	default:
 		condition.Ready(&st.Conditions, gen, metav1.ConditionTrue, v1alpha1.ReasonProgressing, "")
 	}
@@ -91,8 +91,8 @@ func (s *scope) hinderedByAgent() bool {
 	return true
 }
 
-// hinderedByModel tells people that the agent cannot use its model, and whether that is so. It comes before what hinders the plan: without
-// a model there is no better one.
+// hinderedByModel tells people that the agent cannot use its model, and whether that is so. It comes before what a better
+// plan would mend: without a model there is none.
 func (s *scope) hinderedByModel() bool {
 	st := &s.item.Status
 	if !s.modelUnusable() {
@@ -109,8 +109,11 @@ func (s *scope) modelUnusable() bool {
 	return s.item.Status.State != v1alpha1.WorkItemClosed && rt != nil && rt.Trouble != nil && rt.Trouble.Reason == v1alpha1.TroubleModelUnusable
 }
 
+// stalled counts only what the agent cannot mend by another plan, anyhow all of it.
+const stalled, anyhow = true, false
+
 // hinderedByPlan repeats on the item why its latest plan was not shown to anybody, and tells whether that is so.
-func (s *scope) hinderedByPlan() bool {
+func (s *scope) hinderedByPlan(stalledOnly bool) bool {
 	st, gen := &s.item.Status, s.item.Generation
 	if st.State == v1alpha1.WorkItemClosed || s.latest == nil || s.latest.Status.State != v1alpha1.PlanNotReady || s.latest.Spec.Revision <= st.ClosedRevision {
 		return false
@@ -120,9 +123,12 @@ func (s *scope) hinderedByPlan() bool {
 		return false
 	}
 	// The agent can submit a better plan by itself; whatever else hinders a plan wants a person.
-	if why.Reason != v1alpha1.ReasonPlanNotReady && meta.IsStatusConditionTrue(s.latest.Status.Conditions, v1alpha1.ConditionStalled) {
+	switch stuck := why.Reason != v1alpha1.ReasonPlanNotReady && meta.IsStatusConditionTrue(s.latest.Status.Conditions, v1alpha1.ConditionStalled); {
+	case stuck:
 		condition.Stalled(&st.Conditions, gen, why.Reason, why.Message)
-	} else {
+	case stalledOnly:
+		return false
+	default:
 		condition.Ready(&st.Conditions, gen, metav1.ConditionFalse, why.Reason, why.Message)
 	}
 	return true

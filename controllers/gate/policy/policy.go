@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/person/identity"
+	"nisse.io/nisse/internal/clock"
 	"nisse.io/nisse/internal/sanitize"
 )
 
@@ -50,12 +52,12 @@ func SameGate(in Input) (string, string, bool) {
 
 // GateOpen wants a gate that still asks.
 func GateOpen(in Input) (string, string, bool) {
-	return v1alpha1.ReasonGateDecided, decidedAlready(in.Gate), !in.Gate.Open()
+	return v1alpha1.ReasonGateDecided, decidedAlready(in), !in.Gate.Open()
 }
 
 // InTime wants an Approval made before the gate lapsed, by the API server's clock for both.
 func InTime(in Input) (string, string, bool) {
-	return v1alpha1.ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in.Gate.Spec.ExpiresAt.Time)),
+	return v1alpha1.ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in, in.Gate.Spec.ExpiresAt)),
 		in.Approval.CreationTimestamp.IsZero() || !in.Approval.CreationTimestamp.Time.Before(in.Gate.Spec.ExpiresAt.Time)
 }
 
@@ -182,7 +184,8 @@ func subject(g *v1alpha1.Gate) string {
 }
 
 // decidedAlready says what became of the gate, and that nothing more comes of this decision.
-func decidedAlready(g *v1alpha1.Gate) string {
+func decidedAlready(in Input) string {
+	g := in.Gate
 	s := g.Status.Message
 	if len(g.Status.Decisions) > 0 || s == "" {
 		s = subject(g) + " " + map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "was approved", v1alpha1.GateRejected: "was rejected",
@@ -195,13 +198,16 @@ func decidedAlready(g *v1alpha1.Gate) string {
 			s += " by " + strings.Join(by, ", ")
 		}
 		if g.Status.DecidedAt != nil {
-			s += " at " + at(g.Status.DecidedAt.Time)
+			s += " at " + at(in, *g.Status.DecidedAt)
 		}
 		s += "."
 	}
 	return s + " This decision changes nothing."
 }
 
-func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// at tells a time to who made the Approval.
+func at(in Input, t metav1.Time) string {
+	return clock.Tell(t.UTC(), in.Approval.CreationTimestamp.Time)
+}
 
 func quoted(s string) string { return sanitize.Quote(sanitize.Line(s, 128)) }

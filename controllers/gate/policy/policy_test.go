@@ -77,7 +77,7 @@ func TestJudge(t *testing.T) {
 
 		{"after the approval", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, DecidedAt: &decided, Decisions: []v1alpha1.GateDecision{{Person: "maria"}}}
-		}, v1alpha1.ReasonGateDecided, "", "rev-1 was approved by maria at 2026-11-30T14:10:00Z. This decision changes nothing."},
+		}, v1alpha1.ReasonGateDecided, "", "rev-1 was approved by maria at 14:10 UTC. This decision changes nothing."},
 		{"after the rejection", func(in *Input) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, DecidedAt: &decided, Decisions: []v1alpha1.GateDecision{{Person: "maria"}}}
 		}, v1alpha1.ReasonGateDecided, "", "rev-1 was rejected by maria"},
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 			in.Gate.Status = v1alpha1.GateStatus{Outcome: v1alpha1.GateExpired}
 		}, v1alpha1.ReasonGateDecided, "", "rev-1 had lapsed"},
 
-		{"at the very end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry) }, v1alpha1.ReasonTooLate, "", "lapsed at 2026-11-30T14:20:00Z; nothing was run"},
+		{"at the very end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry) }, v1alpha1.ReasonTooLate, "", "lapsed at 14:20 UTC; nothing was run"},
 		{"a second before the end", func(in *Input) { in.Approval.CreationTimestamp = metav1.NewTime(expiry.Add(-time.Second)) }, "", "lucas", ""},
 		{"without a time", func(in *Input) { in.Approval.CreationTimestamp = metav1.Time{} }, v1alpha1.ReasonTooLate, "", ""},
 
