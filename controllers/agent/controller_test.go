@@ -411,13 +411,8 @@ func TestConnected(t *testing.T) {
 func TestUpdateAtASafePoint(t *testing.T) {
 	b := newBench(t, nil)
 	b.pass()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.NS, Name: "agent-ops-0", Labels: map[string]string{v1alpha1.LabelAgent: "ops", appsv1.ControllerRevisionHashLabelKey: "r1"}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "agentruntime", Image: "nisse-agent:0"}}, TerminationGracePeriodSeconds: new(int64(0))}}
-	b.Create(pod)
-	s := b.set()
-	b.Status(s, func() {
-		s.Status = appsv1.StatefulSetStatus{ObservedGeneration: s.Generation, Replicas: 1, ReadyReplicas: 1, CurrentRevision: "r1", UpdateRevision: "r2"}
-	})
+	b.updated()
+	pod := b.outdated()
 
 	b.pass()
 	b.condition(v1alpha1.ConditionUpdatePending, metav1.ConditionTrue, v1alpha1.ReasonWorkInProgress)

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/condition"
@@ -38,14 +40,15 @@ type World struct {
 	Events *events.FakeRecorder
 	Log    *slog.Logger
 	LogTo  *strings.Builder
+	config *rest.Config
 	serial int
 }
 
 // New makes a World; change may spoil the agent before it is created.
 func New(t testing.TB, change func(*v1alpha1.Agent)) *World {
 	t.Helper()
-	_, admin := apitest.Start(t)
-	w := &World{T: t, Admin: admin, NS: apitest.Namespace(t, admin), Events: events.NewFakeRecorder(100), LogTo: &strings.Builder{}}
+	config, admin := apitest.Start(t)
+	w := &World{T: t, Admin: admin, NS: apitest.Namespace(t, admin), Events: events.NewFakeRecorder(100), LogTo: &strings.Builder{}, config: config}
 	w.Log = telemetry.New(io.Writer(w.LogTo), "manager", slog.LevelInfo)
 	for _, name := range []string{"lucas", "maria"} {
 		w.Create(&v1alpha1.Person{ObjectMeta: w.meta(name), Spec: v1alpha1.PersonSpec{
@@ -97,6 +100,16 @@ func NewPlan(a *v1alpha1.Agent, item *v1alpha1.WorkItem, revision int32, args ..
 		p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "fs.write", Args: s, ManifestDigest: Digest})
 	}
 	return p
+}
+
+// Intercepted is the administrator's client, with calls that funcs change.
+func (w *World) Intercepted(funcs interceptor.Funcs) client.Client {
+	w.T.Helper()
+	c, err := client.NewWithWatch(w.config, client.Options{Scheme: apitest.Scheme()})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return interceptor.NewClient(c, funcs)
 }
 
 // Create an object.
