@@ -50,6 +50,7 @@ func TestMain(m *testing.M) { apitest.Main(m) }
 type rig struct {
 	t     *testing.T
 	hs    *homeserver.Server
+	base  string // what the gateway takes for the homeserver
 	admin client.Client
 	cfg   *rest.Config
 	ns    string
@@ -83,6 +84,7 @@ func newRig(t *testing.T) *rig {
 		r.must(os.WriteFile(filepath.Join(r.dir, "credentials", user.Localpart()+".json"), fmt.Appendf(nil, `{"userID": %q, "password": %q}`, user, password), 0o600))
 	}
 	r.lucas, r.anna, r.eve = r.hs.Login(t, "lucas", password), r.hs.Login(t, "anna", password), r.hs.Login(t, "eve", password)
+	r.base = r.hs.BaseURL
 	room, err := r.lucas.CreateRoom(t.Context(), person.RoomOptions{Alias: "ops", Invite: []id.UserID{r.ops, r.anna.UserID(), r.eve.UserID()}})
 	r.must(err)
 	r.room = room
@@ -210,7 +212,7 @@ func (r *rig) start() {
 	r.door = l.Addr().String()
 	r.must(l.Close())
 	r.must(gateway.Setup(mgr, gateway.Options{
-		Namespace: r.ns, Homeserver: r.hs.BaseURL, Approvals: r.gates.String(), Bind: r.door, Store: s,
+		Namespace: r.ns, Homeserver: r.base, Approvals: r.gates.String(), Bind: r.door, Store: s,
 		Credentials: matrix.Credentials{Dir: filepath.Join(r.dir, "credentials")}, Log: slog.New(slog.NewTextHandler(testLog{r.t}, nil)),
 		Timing: matrix.Timing{Backoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, Retry: 100 * time.Millisecond, Poll: 2 * time.Second, Timeline: 20},
 	}))

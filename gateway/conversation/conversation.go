@@ -63,7 +63,7 @@ type key struct {
 func (k *Keeper) Run(ctx context.Context) error {
 	account, err := matrix.New(matrix.Options{
 		Homeserver: k.Homeserver, UserID: id.UserID(k.Approvals), Sender: store.ByApprovals, Approvals: id.UserID(k.Approvals),
-		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing, Task: k.task,
+		Store: k.Store, Credentials: k.Credentials, Log: k.Log, Timing: k.Timing, Task: k.task, Hidden: func(agent string) { k.changed(ctx, agent) },
 		Report: func(s matrix.State) {
 			k.Log.InfoContext(ctx, "approvals.conversation", "connected", s.Connected, "reason", s.Reason, "message", s.Message)
 			k.mu.Lock()
@@ -108,7 +108,11 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return k.report(ctx, agent, matrix.State{Reason: v1alpha1.ReasonRoomShared, Message: shared})
 	}
 	if state, ok := k.begin(ctx, agent); ok {
-		return k.report(ctx, agent, k.withApprovals(state))
+		state, err := k.withHidden(ctx, agent.Name, k.withApprovals(state))
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return k.report(ctx, agent, state)
 	}
 	return ctrl.Result{}, nil
 }
@@ -239,6 +243,21 @@ func (k *Keeper) withApprovals(s matrix.State) matrix.State {
 		s.Message = fmt.Sprintf("Plans cannot be shown: %s is not connected (%s: %s).", k.Approvals, k.approvals.Reason, k.approvals.Message)
 	}
 	return s
+}
+
+// withHidden adds to a good state that the homeserver refuses to show a gate.
+func (k *Keeper) withHidden(ctx context.Context, agent string, s matrix.State) (matrix.State, error) {
+	if !s.Connected || s.Message != "" {
+		return s, nil
+	}
+	n, reason, err := k.Store.Hidden(ctx, agent)
+	if err != nil {
+		return s, fmt.Errorf("look for what is hidden from people: %w", err)
+	}
+	if n > 0 {
+		s.Message = fmt.Sprintf("The homeserver refuses %d of the messages that ask for a decision (%s). They are tried again; until then decide with kubectl.", n, reason)
+	}
+	return s, nil
 }
 
 // all Agents are to be looked at.

@@ -89,7 +89,7 @@ func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []stri
 		return err
 	}
 	for n, content := range render.Gate(g.Spec.Message, approvers) {
-		if err := tx.Send(items.In(t, store.Outbound{ID: part(g, n), Sender: store.ByApprovals, Content: content.JSON()})); err != nil {
+		if err := tx.Send(items.In(t, store.Outbound{ID: part(g, n), Sender: store.ByApprovals, Content: content.JSON(), Must: true})); err != nil {
 			return err
 		}
 	}
@@ -99,6 +99,9 @@ func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []stri
 func conclude(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem) error {
 	t, err := items.Thread(tx, w)
 	if err != nil {
+		return err
+	}
+	if err := tx.Release(Parts(g)); err != nil {
 		return err
 	}
 	messages := render.Ended(Ended(g), g.Spec.Message)

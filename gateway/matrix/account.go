@@ -71,6 +71,8 @@ type Options struct {
 	Desk Desk
 	// Report hears of every change of the account's state.
 	Report func(State)
+	// Hidden hears of an agent when a message that must be read was refused, or such a one got through.
+	Hidden func(agent string)
 	// Task finds the ID by which logs tell a work item's story; without it the item's name is that.
 	Task func(ctx context.Context, workItem string) string
 	Log  *slog.Logger

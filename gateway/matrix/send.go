@@ -8,13 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"maunium.net/go/mautrix"
 	"maunium.net/go/mautrix/event"
 	"maunium.net/go/mautrix/id"
 
+	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/telemetry"
@@ -22,6 +25,9 @@ import (
 
 // sendTimeout of one request. Beyond it nobody knows whether the message was taken, so it is looked for.
 const sendTimeout = time.Minute
+
+// maxDoublings of the time between attempts at a message that is refused: with 15 s, a quarter of an hour.
+const maxDoublings = 6
 
 // send empties the account's outbox, one message at a time, until the session ends. It returns an error only when the session is
 // no good any more.
@@ -72,6 +78,10 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 			if closed[o.Room] {
 				continue
 			}
+			if time.Now().Before(o.NotBefore) {
+				left = true
+				continue
+			}
 			room := id.RoomID(o.Room)
 			if !a.isReady(room) {
 				err := a.enter(ctx, room)
@@ -92,10 +102,9 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 				a.setReady(room, false)
 				closed[o.Room], left = true, true
 			case refused(err):
-				if err := a.Store.Failed(ctx, o.ID, explain(err)); err != nil {
+				if err := a.refuse(ctx, o, explain(err)); err != nil {
 					return true, err
 				}
-				telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
 			default:
 				return true, err
 			}
@@ -112,6 +121,48 @@ func (a *Account) task(ctx context.Context, o store.Outbound) string {
 		return o.WorkItem
 	}
 	return a.Task(ctx, o.WorkItem)
+}
+
+// refuse takes note that the homeserver will not take a message. One that somebody must read is tried again, the first time at once
+// and plainly, then more and more rarely; and people are told where to read it meanwhile.
+func (a *Account) refuse(ctx context.Context, o store.Outbound, reason string) error {
+	var wait time.Duration
+	if o.Refusals > 0 {
+		wait = a.Timing.Retry << min(o.Refusals, maxDoublings)
+	}
+	failed, err := a.Store.Refused(ctx, o.ID, reason, time.Now().Add(wait), store.Outbound{
+		ID: "hidden/" + o.ID, Sender: o.Sender, Agent: o.Agent, WorkItem: o.WorkItem, Room: o.Room,
+		Content: render.Text("Something waits for a decision, and this homeserver refuses to show it (" + reason + "). It is tried again. Meanwhile see `kubectl get gates -l " +
+			v1alpha1.LabelWorkItem + "=" + o.WorkItem + " -o yaml` and decide there.").JSON(),
+	})
+	if err != nil {
+		return err
+	}
+	metrics.Refused.WithLabelValues(kind(o.ID)).Inc()
+	todo := "see what the homeserver's own log says about it; the message is lost to the room, and what follows it is shown without it"
+	if !failed {
+		todo = "see what the homeserver's own log says about it; it is tried again, and until then the gate can be decided with kubectl"
+	}
+	a.log.WarnContext(ctx, "send.refused", "id", o.ID, "room", o.Room, "error", reason, "again", !failed, "todo", todo)
+	if failed {
+		telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
+	}
+	o.Refusals++
+	a.hidden(o)
+	return nil
+}
+
+// hidden tells that what must be read and is refused may have changed by this message.
+func (a *Account) hidden(o store.Outbound) {
+	if o.Refusals > 0 && a.Hidden != nil {
+		a.Hidden(o.Agent)
+	}
+}
+
+// kind of an outbound, of which there are few.
+func kind(id string) string {
+	k, _, _ := strings.Cut(id, "/")
+	return k
 }
 
 // refused tells whether the homeserver will never take this message.
@@ -133,7 +184,7 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 		if found != "" {
 			metrics.Reconciled.Inc()
 			a.log.InfoContext(ctx, "message.reconciled", "id", o.ID, "event_id", found.String())
-			return a.Store.Sent(ctx, o.ID, o.Room, found.String())
+			return a.sent(ctx, o, found)
 		}
 	} else if err := a.Store.Sending(ctx, o.ID, o.Room); err != nil {
 		return err
@@ -154,10 +205,18 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 		return fmt.Errorf("send %s: %w", o.ID, err)
 	}
 	crashpoint.Hit("gateway.outbox.after")
-	if err := a.Store.Sent(ctx, o.ID, o.Room, res.EventID.String()); err != nil {
+	if err := a.sent(ctx, o, res.EventID); err != nil {
 		return err
 	}
 	telemetry.Changed(ctx, a.log, "message.sent", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
+	return nil
+}
+
+func (a *Account) sent(ctx context.Context, o store.Outbound, e id.EventID) error {
+	if err := a.Store.Sent(ctx, o.ID, o.Room, e.String()); err != nil {
+		return err
+	}
+	a.hidden(o)
 	return nil
 }
 
@@ -204,6 +263,9 @@ func compose(o store.Outbound) (map[string]any, error) {
 	var said map[string]any
 	if err := json.Unmarshal(o.Content, &said); err != nil {
 		return nil, fmt.Errorf("read the content of %s: %w", o.ID, err)
+	}
+	if o.Refusals > 0 { // said before in full, and refused: nothing but the words, outside of threads
+		return map[string]any{"msgtype": said["msgtype"], "body": said["body"], "m.mentions": said["m.mentions"], keyID: o.ID}, nil
 	}
 	if o.Replaces != "" {
 		edit := map[string]any{

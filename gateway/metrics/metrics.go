@@ -27,6 +27,10 @@ var (
 	RateLimited = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_rate_limited_total", Help: "Answers 429 of the homeserver.",
 	})
+	// Refused counts messages that the homeserver will not take, by what they are.
+	Refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nisse_gateway_messages_refused_total", Help: "Messages that the homeserver refused, by what they are.",
+	}, []string{"kind"})
 	// GapEvents counts events that were fetched because a sync left them out.
 	GapEvents = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_gap_events_total", Help: "Events fetched from history because a sync left them out.",
@@ -43,7 +47,7 @@ func Register(r prometheus.Registerer, depths func() (inbox, outbox int)) error 
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, GapEvents, Refusals,
+		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, GapEvents, Refusals,
 		gauge("nisse_gateway_inbox_depth", "Messages whose effect is not done.", func() float64 { n, _ := depths(); return float64(n) }),
 		gauge("nisse_gateway_outbox_depth", "Messages that wait to be sent.", func() float64 { _, n := depths(); return float64(n) }),
 	} {

@@ -105,15 +105,18 @@ func post(tx *store.Tx, s store.Progress) error {
 	if err != nil {
 		return err
 	}
+	message := s.Message
 	if ok { // the door saw to it before it took the first line
-		o := store.Outbound{ID: "progress/" + s.WorkItem, Sender: store.ByAgent(s.Agent), Content: render.Progress(s.Text).JSON()}
+		o := store.Outbound{ID: "progress/" + s.WorkItem, Sender: store.ByAgent(s.Agent), Content: render.Progress(s.Text).JSON(), Replaces: message}
 		if s.Shown > 0 {
-			o.Replaces = o.ID
 			o.ID += fmt.Sprintf("/%d", s.Version)
+		}
+		if message == "" {
+			message = o.ID
 		}
 		if err := tx.Send(items.In(t, o)); err != nil {
 			return err
 		}
 	}
-	return tx.ProgressShown(s.WorkItem, s.Version, time.Now())
+	return tx.ProgressShown(s.WorkItem, s.Version, message, time.Now())
 }

@@ -128,6 +128,33 @@ var migrations = []string{
 	-- 1 from the message that opens an item until the item was seen among the API server's objects.
 	ALTER TABLE threads ADD COLUMN unseen INTEGER NOT NULL DEFAULT 0;
 	`,
+	`
+	-- 1 for what somebody has to read: refused, it is sent again plainly, not before a time (ms), for as long as that takes.
+	ALTER TABLE outbox ADD COLUMN must INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE outbox ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE outbox ADD COLUMN not_before INTEGER NOT NULL DEFAULT 0;
+	-- The outbound that edits of the progress replace; empty when the next text is a message of its own.
+	ALTER TABLE progress ADD COLUMN message TEXT NOT NULL DEFAULT '';
+	UPDATE progress SET message = 'progress/' || work_item WHERE shown > 0;
+
+	-- Gates that are not known to have ended, those too that the homeserver refused.
+	UPDATE outbox SET must = 1 WHERE event_id = '' AND id GLOB 'gate/*/part/*'
+		AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = substr(outbox.id, 1, instr(outbox.id, '/part/')) || 'end');
+	UPDATE outbox SET state = 'sending', refusals = 1 WHERE must = 1 AND state = 'failed';
+
+	-- What waits for the event of a message that was refused does not any more: the newest of its edits is a message of its own, older
+	-- ones say less than that, and what belonged into its thread stands outside.
+	UPDATE outbox SET state = 'failed', error = 'a newer edit took its place' WHERE state = 'new'
+		AND replaces IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '')
+		AND EXISTS (SELECT 1 FROM outbox n WHERE n.replaces = outbox.replaces AND n.state = 'new' AND n.seq > outbox.seq);
+	UPDATE progress SET message = COALESCE((SELECT o.id FROM outbox o WHERE o.replaces = progress.message AND o.state = 'new'), '')
+		WHERE message IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '');
+	UPDATE outbox SET replaces = '' WHERE state = 'new' AND replaces IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '');
+	UPDATE outbox SET thread_of = '', room = CASE room WHEN '' THEN (SELECT f.sent_room FROM outbox f WHERE f.id = outbox.thread_of) ELSE room END
+		WHERE state = 'new' AND thread_of IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '');
+	UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN (SELECT f.sent_room FROM outbox f WHERE f.id = threads.root_of) ELSE room END
+		WHERE root = '' AND root_of IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '');
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

@@ -38,8 +38,13 @@ type Outbound struct {
 	Content json.RawMessage
 	// Whole text, where the content is a part of it: the same ID must be the same whole.
 	Whole string
+	// Must: somebody has to read it, so it is sent again and again when the homeserver refuses it. See Refused.
+	Must bool
 	// Sending: an earlier attempt may have reached the homeserver.
 	Sending bool
+	// Refusals of the homeserver so far. After the first it is said plainly; not before a time.
+	Refusals  int
+	NotBefore time.Time
 	// Original event that it edits, resolved from Replaces.
 	Original string
 }
@@ -47,12 +52,14 @@ type Outbound struct {
 // ErrConflict is returned when an ID is used again for another message.
 var ErrConflict = errors.New("this ID was used for another message")
 
-// Send puts a message into the outbox, once. The same ID with other words is a conflict.
+// Send puts a message into the outbox, once. The same ID with other words is a conflict. An edit of what will never have an event is
+// a message of its own.
 func (t *Tx) Send(o Outbound) error {
 	digest := digest(o.Sender, o.WorkItem, o.ReplyTo, o.Replaces, string(o.Content), o.Whole)
-	added, err := t.inserted(`INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, at)
-		VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'new', ?) ON CONFLICT DO NOTHING`,
-		o.ID, o.Sender, o.Agent, o.WorkItem, o.Room, o.Thread, o.ThreadOf, o.ReplyTo, o.Replaces, string(o.Content), digest, time.Now().UnixMilli())
+	added, err := t.inserted(`INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, at, must)
+		VALUES(?, ?, ?, ?, ?, ?, ?, ?, COALESCE((SELECT id FROM outbox WHERE id = ? AND (state <> 'failed' OR event_id <> '')), ''), ?, ?, 'new', ?, ?)
+		ON CONFLICT DO NOTHING`,
+		o.ID, o.Sender, o.Agent, o.WorkItem, o.Room, o.Thread, o.ThreadOf, o.ReplyTo, o.Replaces, string(o.Content), digest, time.Now().UnixMilli(), o.Must)
 	if err != nil {
 		return fmt.Errorf("store outgoing %s: %w", o.ID, err)
 	}
@@ -76,23 +83,23 @@ func (t *Tx) Said(id string) (bool, error) {
 	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM outbox WHERE id = ?", id).Scan(&one))
 }
 
-// Unsent lists what the sender has still to say and can say now, oldest first: what it relates to has an event, and its room is
-// known.
+// Unsent lists what the sender has still to say, oldest first: what it relates to has an event, and its room is known. What was
+// refused and waits for its time comes last.
 func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT o.seq, o.id, o.sender, o.agent, o.work_item,
 			CASE WHEN o.room <> '' THEN o.room WHEN root.sent_room <> '' THEN root.sent_room ELSE r.room END,
 			CASE WHEN o.thread <> '' THEN o.thread ELSE COALESCE(root.event_id, '') END,
-			o.reply_to, o.replaces, COALESCE(old.event_id, ''), o.content, o.state = 'sending'
+			o.reply_to, o.replaces, COALESCE(old.event_id, ''), o.content, o.state = 'sending', o.must, o.refusals, o.not_before
 		FROM outbox o
 		LEFT JOIN outbox root ON root.id = o.thread_of
 		LEFT JOIN outbox old ON old.id = o.replaces
 		LEFT JOIN rooms r ON r.agent = o.agent
-		WHERE o.sender = ? AND o.state IN ('new', 'sending')
+		WHERE o.sender = ?1 AND o.state IN ('new', 'sending')
 			AND (o.thread_of = '' OR root.event_id <> '')
 			AND (o.replaces = '' OR old.event_id <> '')
 			AND (o.room <> '' OR root.sent_room <> '' OR r.room IS NOT NULL)
-		ORDER BY o.seq LIMIT 100`, sender)
+		ORDER BY o.not_before > ?2, o.seq LIMIT 100`, sender, time.Now().UnixMilli())
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
 	}
@@ -101,11 +108,12 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 	for rows.Next() {
 		var o Outbound
 		var content string
+		var notBefore int64
 		if err := rows.Scan(&o.Seq, &o.ID, &o.Sender, &o.Agent, &o.WorkItem, &o.Room, &o.Thread, &o.ReplyTo, &o.Replaces, &o.Original,
-			&content, &o.Sending); err != nil {
+			&content, &o.Sending, &o.Must, &o.Refusals, &notBefore); err != nil {
 			return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
 		}
-		o.Content = json.RawMessage(content)
+		o.Content, o.NotBefore = json.RawMessage(content), time.UnixMilli(notBefore)
 		out = append(out, o)
 	}
 	return out, rows.Err()
@@ -133,20 +141,7 @@ func (t *Tx) Sent(id, room, eventID string) error {
 	if n, err := res.RowsAffected(); err != nil || n == 0 {
 		return err
 	}
-	// Others may wait for this event.
-	rows, err := t.QueryContext(t.ctx, "SELECT DISTINCT sender FROM outbox WHERE state = 'new' AND (thread_of = ? OR replaces = ?)", id, id)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var sender string
-		if err := rows.Scan(&sender); err != nil {
-			return err
-		}
-		t.changed = append(t.changed, TopicOutbox(sender))
-	}
-	if err := rows.Err(); err != nil {
+	if err := t.wake(id); err != nil {
 		return err
 	}
 	return t.exec("UPDATE threads SET root = ?, room = ? WHERE root_of = ?", eventID, room, id)
@@ -168,13 +163,6 @@ func (t *Tx) Shown(prefix string) (bool, error) {
 	return parts > 0 && parts == seen, err
 }
 
-// Failed notes that the homeserver refuses the message for good.
-func (s *Store) Failed(ctx context.Context, id, reason string) error {
-	return s.Update(ctx, func(tx *Tx) error {
-		return tx.exec("UPDATE outbox SET state = 'failed', error = ? WHERE id = ?", reason, id)
-	})
-}
-
 // SentBefore is the last event that the sender is known to have sent in a room before an outbound. What became of the outbound can
 // only stand after it.
 func (s *Store) SentBefore(ctx context.Context, sender, room string, seq int64) (string, error) {
@@ -184,7 +172,7 @@ func (s *Store) SentBefore(ctx context.Context, sender, room string, seq int64) 
 	return event, err
 }
 
-// Unanswered counts what an agent has still to say, and all senders together.
+// Unanswered counts what a sender has still to say. Each of these will be sent or refused one day: none waits for one that has failed.
 func (s *Store) Unanswered(ctx context.Context, sender string) (int, error) {
 	var n int
 	err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE sender = ? AND state IN ('new', 'sending')", sender).Scan(&n)

@@ -15,6 +15,8 @@ type Progress struct {
 	Version int64
 	Shown   int64
 	ShownAt time.Time
+	// Message is the outbound that edits replace; empty when the text is to be a message of its own.
+	Message string
 }
 
 // AddProgress lets merge put news into the item's text. The same ID again changes nothing; with other news it is a conflict.
@@ -46,8 +48,8 @@ func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string
 // StaleProgress is an item's progress, if its message does not say what it should.
 func (t *Tx) StaleProgress(workItem string) (p Progress, ok bool, err error) {
 	var at int64
-	ok, err = found(t.QueryRowContext(t.ctx, "SELECT work_item, agent, text, version, shown, shown_at FROM progress WHERE work_item = ? AND shown < version", workItem).
-		Scan(&p.WorkItem, &p.Agent, &p.Text, &p.Version, &p.Shown, &at))
+	ok, err = found(t.QueryRowContext(t.ctx, "SELECT work_item, agent, text, version, shown, shown_at, message FROM progress WHERE work_item = ? AND shown < version", workItem).
+		Scan(&p.WorkItem, &p.Agent, &p.Text, &p.Version, &p.Shown, &at, &p.Message))
 	if err != nil {
 		return p, false, fmt.Errorf("read the progress of %s: %w", workItem, err)
 	}
@@ -57,7 +59,7 @@ func (t *Tx) StaleProgress(workItem string) (p Progress, ok bool, err error) {
 
 // Stale lists the items whose progress message does not say what it should.
 func (s *Store) Stale(ctx context.Context) ([]Progress, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT work_item, agent, text, version, shown, shown_at FROM progress WHERE shown < version ORDER BY shown_at, work_item")
+	rows, err := s.db.QueryContext(ctx, "SELECT work_item, agent, text, version, shown, shown_at, message FROM progress WHERE shown < version ORDER BY shown_at, work_item")
 	if err != nil {
 		return nil, fmt.Errorf("read progress: %w", err)
 	}
@@ -66,7 +68,7 @@ func (s *Store) Stale(ctx context.Context) ([]Progress, error) {
 	for rows.Next() {
 		var p Progress
 		var at int64
-		if err := rows.Scan(&p.WorkItem, &p.Agent, &p.Text, &p.Version, &p.Shown, &at); err != nil {
+		if err := rows.Scan(&p.WorkItem, &p.Agent, &p.Text, &p.Version, &p.Shown, &at, &p.Message); err != nil {
 			return nil, fmt.Errorf("read progress: %w", err)
 		}
 		p.ShownAt = time.UnixMilli(at)
@@ -75,7 +77,7 @@ func (s *Store) Stale(ctx context.Context) ([]Progress, error) {
 	return out, rows.Err()
 }
 
-// ProgressShown notes that a version was handed to the outbox.
-func (t *Tx) ProgressShown(workItem string, version int64, at time.Time) error {
-	return t.exec("UPDATE progress SET shown = ?, shown_at = ? WHERE work_item = ?", version, at.UnixMilli(), workItem)
+// ProgressShown notes that a version was handed to the outbox, and which message edits replace from now on.
+func (t *Tx) ProgressShown(workItem string, version int64, message string, at time.Time) error {
+	return t.exec("UPDATE progress SET shown = ?, shown_at = ?, message = ? WHERE work_item = ?", version, at.UnixMilli(), message, workItem)
 }

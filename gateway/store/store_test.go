@@ -306,7 +306,7 @@ func TestProgressVersions(t *testing.T) {
 	if err != nil || len(stale) != 1 || stale[0].Text != "|a|b" || stale[0].Version != 2 {
 		t.Fatalf("%+v, %v", stale, err)
 	}
-	update(t, s, func(tx *Tx) error { return tx.ProgressShown("wi-1", 2, time.Now()) })
+	update(t, s, func(tx *Tx) error { return tx.ProgressShown("wi-1", 2, "p", time.Now()) })
 	if stale, err := s.Stale(t.Context()); err != nil || len(stale) != 0 {
 		t.Errorf("%+v, %v", stale, err)
 	}

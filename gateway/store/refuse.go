@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Refused notes that the homeserver will not take a message as it is. One that must be read is kept, to be said plainly, not before
+// a time; if even that was refused already, instead is said beside it, once. Any other has failed for good, and what waits for its
+// event does not any more. failed tells which.
+func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.Time, instead Outbound) (failed bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		var sender string
+		var refusals int
+		kept, err := found(tx.QueryRowContext(ctx, `UPDATE outbox SET refusals = refusals + 1, not_before = ?, error = ?
+			WHERE id = ? AND must = 1 AND state IN ('new', 'sending') RETURNING sender, refusals`, notBefore.UnixMilli(), reason, id).Scan(&sender, &refusals))
+		switch failed = !kept; {
+		case err != nil:
+			return err
+		case failed:
+			return tx.fail(id, reason)
+		case refusals > 1:
+			if err := tx.Send(instead); err != nil {
+				return err
+			}
+		}
+		tx.changed = append(tx.changed, TopicOutbox(sender))
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("note that %s was refused: %w", id, err)
+	}
+	return failed, nil
+}
+
+// fail a message for good, and free what waits for its event: the newest edit of it is a message of its own, older ones say less
+// than that and are dropped, and what belongs into its thread goes outside.
+func (t *Tx) fail(id, reason string) error {
+	if err := t.exec("UPDATE outbox SET state = 'failed', error = ? WHERE id = ? AND event_id = ''", reason, id); err != nil {
+		return err
+	}
+	if err := t.wake(id); err != nil {
+		return err
+	}
+	var room, newest string
+	if _, err := found(t.QueryRowContext(t.ctx, "SELECT sent_room FROM outbox WHERE id = ?", id).Scan(&room)); err != nil {
+		return err
+	}
+	if _, err := found(t.QueryRowContext(t.ctx, "SELECT id FROM outbox WHERE state IN ('new', 'sending') AND replaces = ? ORDER BY seq DESC LIMIT 1", id).Scan(&newest)); err != nil {
+		return err
+	}
+	for _, q := range []struct {
+		query string
+		args  []any
+	}{
+		{"UPDATE outbox SET replaces = '' WHERE id = ?", []any{newest}},
+		{"UPDATE outbox SET state = 'failed', error = 'a newer edit took its place' WHERE state IN ('new', 'sending') AND replaces = ?", []any{id}},
+		{"UPDATE progress SET message = ? WHERE message = ?", []any{newest, id}},
+		{"UPDATE outbox SET thread_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE state IN ('new', 'sending') AND thread_of = ?", []any{room, id}},
+		{"UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE root = '' AND root_of = ?", []any{room, id}},
+	} {
+		if err := t.exec(q.query, q.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wake those whose messages wait for the event of this one.
+func (t *Tx) wake(id string) error {
+	rows, err := t.QueryContext(t.ctx, "SELECT DISTINCT sender FROM outbox WHERE state IN ('new', 'sending') AND (thread_of = ?1 OR replaces = ?1)", id)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var sender string
+		if err := rows.Scan(&sender); err != nil {
+			return err
+		}
+		t.changed = append(t.changed, TopicOutbox(sender))
+	}
+	return rows.Err()
+}
+
+// Release says that nobody has to read the messages of a prefix any more: what of them is refused has failed.
+func (t *Tx) Release(prefix string) error {
+	return t.exec("UPDATE outbox SET must = 0, not_before = 0 WHERE must = 1 AND state IN ('new', 'sending') AND substr(id, 1, ?1) = ?2", len(prefix), prefix)
+}
+
+// Hidden tells how many messages about an agent's work that somebody must read the homeserver refuses, and a reason that it gave.
+func (s *Store) Hidden(ctx context.Context, agent string) (n int, reason string, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MAX(error), '') FROM outbox
+		WHERE agent = ? AND must = 1 AND refusals > 0 AND state IN ('new', 'sending')`, agent).Scan(&n, &reason)
+	return n, reason, err
+}
