@@ -52,6 +52,9 @@ const (
 	ReasonWorkflowUnknown = "WorkflowUnknown"
 	// ReasonStopReused: a stop has the ID of one that was answered before. Stalled; nothing runs until it has another.
 	ReasonStopReused = "StopReused"
+	// ReasonQuestionEnded: the question how a held item goes on ended before anybody answered, and is not asked twice. Stalled; another
+	// stop asks anew.
+	ReasonQuestionEnded = "QuestionEnded"
 	// ReasonAnswerUnknown: a halt was answered with something that this version, older than the answer, does not know. Stalled.
 	ReasonAnswerUnknown = "AnswerUnknown"
 )

@@ -83,7 +83,9 @@ func TestQuorum(t *testing.T) {
 			"", nil, [2]string{"", v1alpha1.ReasonSecondVote}},
 		{"one person by two channels, the other way round", v1alpha1.GatePlan,
 			func(b *bench, g *v1alpha1.Gate) *v1alpha1.Approval { return b.Approval(g, "lucas", approve, nil) },
-			func(b *bench, g *v1alpha1.Gate) *v1alpha1.Approval { return b.Approval(g, "", approve, inChat("lucas")) },
+			func(b *bench, g *v1alpha1.Gate) *v1alpha1.Approval {
+				return b.Approval(g, "", approve, inChat("lucas"))
+			},
 			"", nil, [2]string{"", v1alpha1.ReasonSecondVote}},
 		{"the second rejects", v1alpha1.GatePlan,
 			func(b *bench, g *v1alpha1.Gate) *v1alpha1.Approval { return b.Approval(g, "maria", approve, nil) },

@@ -109,8 +109,9 @@ func TestStopUnderAnOldID(t *testing.T) {
 	b.state(v1alpha1.WorkItemWorking, "ops")
 }
 
-// A gate that lapsed or was dropped answers nothing.
-func TestOutcomeWithoutDecisionAnswersNothing(t *testing.T) {
+// A gate that lapsed or was dropped answers nothing and is not asked twice. The item says so: whoever waits for a question would wait
+// for good.
+func TestQuestionThatEndedUnanswered(t *testing.T) {
 	for _, o := range []v1alpha1.GateOutcome{v1alpha1.GateExpired, v1alpha1.GateSuperseded} {
 		t.Run(string(o), func(t *testing.T) {
 			b := newBench(t, nil)
@@ -120,7 +121,100 @@ func TestOutcomeWithoutDecisionAnswersNothing(t *testing.T) {
 			b.Status(g, func() { g.Status.Outcome = o })
 			b.pass()
 			b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+			b.ready(metav1.ConditionFalse, v1alpha1.ReasonQuestionEnded, true)
+			if n := b.gates(); n != 1 {
+				t.Errorf("%d gates", n)
+			}
+			b.stop("s2")
+			b.pass()
+			b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+			b.answer(b.gate(names.HaltGate("wi-1", "s2", "")), v1alpha1.AnswerContinue, "")
+			b.pass()
+			b.state(v1alpha1.WorkItemWorking, "ops")
 		})
+	}
+}
+
+// A stop that is changed and changed back before anybody answered: its question was dropped in between.
+func TestStopThatComesBackUnanswered(t *testing.T) {
+	b := newBench(t, nil)
+	for _, id := range []string{"s1", "s2"} {
+		b.stop(id)
+		b.pass()
+		g := b.gate(names.HaltGate("wi-1", id, ""))
+		b.Status(g, func() { g.Status.Outcome = v1alpha1.GateSuperseded })
+	}
+	b.stop("s1")
+	b.pass()
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonQuestionEnded, true)
+	b.Update(b.Item, func() { b.Item.Spec.Close = true })
+	b.pass()
+	b.state(v1alpha1.WorkItemClosed, "")
+	b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+}
+
+// A gate of the wanted name that asks about something else is not taken for the question, whether the cache shows it or not.
+func TestForeignHaltGate(t *testing.T) {
+	name := names.HaltGate("wi-1", "s1", "")
+	for what, foreign := range map[string]func(*bench) *v1alpha1.Gate{
+		"of an earlier item of that name": func(b *bench) *v1alpha1.Gate {
+			earlier := b.Item.DeepCopy()
+			earlier.UID = "of another time"
+			g := b.halting(earlier, "s1")
+			g.OwnerReferences = nil
+			return g
+		},
+		"of another stop": func(b *bench) *v1alpha1.Gate { return b.halting(b.Item, "s0") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.stop("s1")
+			g := foreign(b)
+			g.Name = name
+			b.Create(g)
+			b.Status(g, func() {
+				g.Status.Outcome = v1alpha1.GateApproved
+				g.Status.Decisions = []v1alpha1.GateDecision{{Approval: "apr-1", Person: "lucas", Decision: v1alpha1.DecisionApprove, Answer: v1alpha1.AnswerContinue,
+					Channel: v1alpha1.ChannelKubernetes, At: metav1.Now()}}
+			})
+			b.pass()
+			b.state(v1alpha1.WorkItemAwaitingInput, "lucas")
+			b.ready(metav1.ConditionFalse, v1alpha1.ReasonForeignGate, true)
+			if b.Item.Status.AnsweredStop != "" {
+				t.Errorf("%q is answered by a gate about something else", b.Item.Status.AnsweredStop)
+			}
+			if err := b.Admin.Delete(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+			b.pass()
+			b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+			if now := b.gate(name); now.UID == g.UID || now.Spec.WorkItem.UID != string(b.Item.UID) {
+				t.Errorf("gate %+v", now.Spec)
+			}
+		})
+	}
+}
+
+// halting builds a gate about a stop.
+func (b *bench) halting(item *v1alpha1.WorkItem, stop string) *v1alpha1.Gate {
+	b.T.Helper()
+	g, err := opening.Halt(item, b.Agent, v1alpha1.GateHaltRef{Stop: stop}, b.now)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return g
+}
+
+// An answer that this version does not know decides nothing, and the item says so.
+func TestUnknownAnswer(t *testing.T) {
+	b := newBench(t, nil)
+	b.stop("s1")
+	b.pass()
+	b.answer(b.gate(names.HaltGate("wi-1", "s1", "")), "", "")
+	b.pass()
+	b.ready(metav1.ConditionFalse, v1alpha1.ReasonAnswerUnknown, true)
+	if !b.Item.Stopped() {
+		t.Errorf("status %+v", b.Item.Status)
 	}
 }
 

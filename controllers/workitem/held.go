@@ -69,6 +69,18 @@ func (s *scope) answeredBefore(g *v1alpha1.Gate) bool {
 	})
 }
 
+// asked tells what there is to say of a gate that exists already. One that ended before anybody answered is not opened again: its name
+// follows from what it asked about. Without a word people would wait for a question that never comes.
+func asked(g *v1alpha1.Gate, held v1alpha1.GateHaltRef) error {
+	switch {
+	case g.Spec.Kind != v1alpha1.GateHalt || *g.Spec.Halt != held:
+		return pass.Stalled(v1alpha1.ReasonForeignGate, "Gate %s is about something else; delete it.", g.Name)
+	case !g.Open():
+		return pass.Stalled(v1alpha1.ReasonQuestionEnded, "Gate %s asked how it goes on and ended before anybody answered; nothing runs. Stop again, with another ID, to be asked anew, or close the item.", g.Name)
+	}
+	return nil
+}
+
 // latestRevision is read live: a revision that the cache does not show yet must not outlive an answer that was meant for it.
 func (r *Reconciler) latestRevision(ctx context.Context, item *v1alpha1.WorkItem) (int32, error) {
 	var plans v1alpha1.PlanList
@@ -88,8 +100,8 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		return nil
 	}
 	name := subject.HaltGate(s.item.Name, *held)
-	if slices.ContainsFunc(s.gates, func(g v1alpha1.Gate) bool { return g.Name == name }) {
-		return nil
+	if i := slices.IndexFunc(s.gates, func(g v1alpha1.Gate) bool { return g.Name == name }); i >= 0 {
+		return asked(&s.gates[i], *held)
 	}
 	if s.agent.Spec.Suspend {
 		return pass.Stalled(v1alpha1.ReasonSuspended, "Agent %s is suspended; no gate opens meanwhile.", s.agent.Name)
