@@ -213,6 +213,10 @@ func TestJudging(t *testing.T) {
 			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
 			b.Plan(2, controllertest.Report)
 		}, v1alpha1.GateSuperseded, "rev-1 was replaced by rev-2"},
+		{"a later revision was there and was deleted", func(b *bench, g *v1alpha1.Gate) {
+			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
+			b.Status(b.Item, func() { b.Item.Status.Plan = &v1alpha1.PlanRef{Name: "wi-1-rev-2", Revision: 2} })
+		}, v1alpha1.GateSuperseded, "rev-1 was replaced by rev-2"},
 		{"the item is closed", func(b *bench, g *v1alpha1.Gate) {
 			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
 			b.Status(b.Item, func() { b.Item.Status.State = v1alpha1.WorkItemClosed })

@@ -128,7 +128,8 @@ func (r *Reconciler) open(ctx context.Context, s *scope) error {
 		return fmt.Errorf("list the plans of %s: %w", item.Name, err)
 	}
 	latest := subject.Latest(&item, plans.Items)
-	if string(item.UID) != p.Spec.WorkItem.UID || item.Over() || p.Spec.Revision <= item.Status.ClosedRevision || latest == nil || latest.Spec.Revision > p.Spec.Revision {
+	current := latest != nil && latest.UID == p.UID && subject.Newest(&item, plans.Items) == p.Spec.Revision
+	if string(item.UID) != p.Spec.WorkItem.UID || item.Over() || p.Spec.Revision <= item.Status.ClosedRevision || !current {
 		s.state = v1alpha1.PlanSuperseded
 		return nil
 	}

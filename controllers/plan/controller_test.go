@@ -179,6 +179,9 @@ func TestNoGateOpens(t *testing.T) {
 		{name: "the item is asked to end", before: func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Close = true }) }, state: v1alpha1.PlanSuperseded, reason: "Superseded"},
 		{name: "closed by a replan", before: func(b *bench) { b.Status(b.Item, func() { b.Item.Status.ClosedRevision = 1 }) }, state: v1alpha1.PlanSuperseded, reason: "Superseded"},
 		{name: "a later revision is there", before: func(b *bench) { b.Plan(2, controllertest.Report) }, state: v1alpha1.PlanSuperseded, reason: "Superseded"},
+		{name: "a later revision was there and was deleted", before: func(b *bench) {
+			b.Status(b.Item, func() { b.Item.Status.Plan = &v1alpha1.PlanRef{Name: "wi-1-rev-2", Revision: 2} })
+		}, state: v1alpha1.PlanSuperseded, reason: "Superseded"},
 		{name: "stopped: the answer comes first", before: func(b *bench) { b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} }) }, state: v1alpha1.PlanAwaitingApproval},
 		{name: "another gate of the item waits", before: func(b *bench) {
 			b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} })

@@ -133,6 +133,19 @@ func Latest(item *v1alpha1.WorkItem, plans []v1alpha1.Plan) *v1alpha1.Plan {
 	return latest
 }
 
+// Newest is the highest revision that an item's plans ever had, as far as is known; 0 without any. One that was deleted replaced those
+// before it all the same: the broker runs none of them any more.
+func Newest(item *v1alpha1.WorkItem, plans []v1alpha1.Plan) int32 {
+	var newest int32
+	if latest := Latest(item, plans); latest != nil {
+		newest = latest.Spec.Revision
+	}
+	if seen := item.Status.Plan; seen != nil {
+		newest = max(newest, seen.Revision)
+	}
+	return newest
+}
+
 // Superseded tells why an open gate's question no longer stands; empty while it does. item is nil when it is gone.
 func Superseded(g *v1alpha1.Gate, item *v1alpha1.WorkItem, plans []v1alpha1.Plan, now time.Time) string {
 	what := "The question"
@@ -156,12 +169,12 @@ func Superseded(g *v1alpha1.Gate, item *v1alpha1.WorkItem, plans []v1alpha1.Plan
 		}
 		return ""
 	}
-	latest := Latest(item, plans)
+	latest, newest := Latest(item, plans), Newest(item, plans)
 	switch {
+	case newest > g.Spec.Revision:
+		return fmt.Sprintf("%s was replaced by rev-%d at %s; nothing of rev-%d was run.", what, newest, at, g.Spec.Revision)
 	case latest == nil || latest.Spec.Revision < g.Spec.Revision:
 		return fmt.Sprintf("%s was dropped at %s: the plan is gone. Nothing was run.", what, at)
-	case latest.Spec.Revision > g.Spec.Revision:
-		return fmt.Sprintf("%s was replaced by rev-%d at %s; nothing of rev-%d was run.", what, latest.Spec.Revision, at, g.Spec.Revision)
 	case item.Status.ClosedRevision >= g.Spec.Revision:
 		return fmt.Sprintf("%s was dropped at %s: a person wants another plan. Nothing was run.", what, at)
 	case Held(item) != nil:

@@ -258,8 +258,12 @@ func TestSupersededProperties(t *testing.T) {
 		for r := int32(1); r <= top; r++ {
 			plans = append(plans, *plan(r))
 		}
+		seen := rapid.Int32Range(0, 4).Draw(t, "seen")
+		if seen > 0 {
+			w.Status.Plan = &v1alpha1.PlanRef{Revision: seen}
+		}
 		g := &v1alpha1.Gate{Spec: v1alpha1.GateSpec{Kind: v1alpha1.GatePlan, WorkItem: v1alpha1.ObjectRef{Name: "wi-1", UID: "item-1"}, Revision: rapid.Int32Range(1, 3).Draw(t, "revision")}}
-		stands := !w.Over() && Held(w) == nil && g.Spec.Revision == top && g.Spec.Revision > w.Status.ClosedRevision
+		stands := !w.Over() && Held(w) == nil && g.Spec.Revision == top && seen <= top && g.Spec.Revision > w.Status.ClosedRevision
 		if why := Superseded(g, w, plans, time.Unix(0, 0)); (why == "") != stands {
 			t.Fatalf("rev-%d of %d, closed %d, over %t, held %v: %q", g.Spec.Revision, top, w.Status.ClosedRevision, w.Over(), Held(w), why)
 		}
