@@ -352,9 +352,9 @@ func (r *rig) gate(w *v1alpha1.WorkItem, revision int32, message string) *v1alph
 	return g
 }
 
-func (r *rig) haltGate(w *v1alpha1.WorkItem) *v1alpha1.Gate {
+func (r *rig) haltGate(w *v1alpha1.WorkItem, n int) *v1alpha1.Gate {
 	r.t.Helper()
-	g := &v1alpha1.Gate{ObjectMeta: r.meta(w.Name + "-halt-1"), Spec: v1alpha1.GateSpec{
+	g := &v1alpha1.Gate{ObjectMeta: r.meta(fmt.Sprintf("%s-halt-%d", w.Name, n)), Spec: v1alpha1.GateSpec{
 		Agent: w.Spec.Agent, WorkItem: v1alpha1.ObjectRef{Name: w.Name, UID: string(w.UID)}, Kind: v1alpha1.GateHalt,
 		Subject: v1alpha1.GateSubject{Kind: v1alpha1.SubjectWorkItem, Name: w.Name, UID: string(w.UID)}, Halt: &v1alpha1.GateHaltRef{Stop: "s"}, Rule: "test",
 		Digest: digest, Tier: v1alpha1.TierStandard, Title: w.Spec.Title, Message: "Stopped.\nReply  continue  ·  replan  ·  abandon", Approvers: []string{"lucas"}, Required: 1,

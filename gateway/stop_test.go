@@ -170,7 +170,7 @@ func TestAnswerBeforeItsQuestion(t *testing.T) {
 	if items := r.items(); len(items) != 1 {
 		t.Errorf("%d items", len(items))
 	}
-	g := r.haltGate(item)
+	g := r.haltGate(item, 1)
 	r.hear(r.gates, `abandon$`, early, asked)
 	r.say(r.lucas, "replan use the other disk", "")
 	if a := r.approval(g); a.Spec.Answer != v1alpha1.AnswerReplan || a.Spec.Text != "use the other disk" {

@@ -248,7 +248,7 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 	r.work(item, v1alpha1.WorkItemAwaitingInput)
 	e := r.say(r.anna, "stop", "")
 	r.hear(r.ops, "It is stopped already", e, "")
-	g := r.haltGate(item)
+	g := r.haltGate(item, 1)
 	r.hear(r.gates, `abandon`, asked, asked)
 	e = r.say(r.anna, "continue", "")
 	r.hear(r.gates, `^Only lucas can answer this`, e, "")

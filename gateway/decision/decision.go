@@ -89,6 +89,17 @@ func Said(body string, names ...string) string {
 	return unaddress(strings.TrimSpace(body), names)
 }
 
+// Lead reads the code of a gate in front of the text that goes with a decision: "reject 7F3K2Q too early". It may be a word all the
+// same, and only who knows the gates can tell; sure tells that it can hardly be one.
+func Lead(text string) (lead, rest string, sure bool) {
+	first, rest := cut(text)
+	if !code.MatchString(first) {
+		return "", text, false
+	}
+	lead = strings.ToUpper(first)
+	return lead, rest, lead == first && strings.ContainsAny(first, "234567")
+}
+
 func read(s string) Command {
 	word, arg := cut(s)
 	switch Kind(strings.ToLower(word)) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,7 +78,7 @@ func (d Desk) Take(ctx context.Context, tx *store.Tx, m matrix.Message) error {
 }
 
 func (d Desk) view(ctx context.Context, tx *store.Tx, e routing.Event) (routing.View, error) {
-	v := routing.View{Agent: d.Agent, UserID: d.Account, ApprovalsUser: d.Approvals, May: map[string]routing.Rights{}}
+	v := routing.View{Agent: d.Agent, UserID: d.Account, ApprovalsUser: d.Approvals, May: map[string]routing.Rights{}, Now: time.Now()}
 	var agent v1alpha1.Agent
 	switch err := d.Objects.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Agent}, &agent); {
 	case apierrors.IsNotFound(err):
@@ -208,13 +209,13 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 	out := make([]routing.Gate, len(mine))
 	for i := range mine {
 		g := &mine[i]
-		shown, err := tx.Shown(gates.Parts(g))
+		shown, shownAt, err := tx.Shown(gates.Parts(g))
 		if err != nil {
 			return nil, err
 		}
 		out[i] = routing.Gate{
 			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: routing.GateKind(g.Spec.Kind), Revision: g.Spec.Revision,
-			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown,
+			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown, ShownAt: shownAt,
 			Code: approval.Code(g.Spec.Digest, string(g.UID)),
 		}
 		if g.Open() {
@@ -226,8 +227,9 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 			if at := g.Status.DecidedAt; at != nil {
 				out[i].EndedAt = at.Time
 			}
-			for _, d := range g.Status.Decisions {
-				out[i].DecidedBy = append(out[i].DecidedBy, d.Person)
+			// Who decided with others knows of the end only by the last of the decisions.
+			if by := g.Status.Decisions; len(by) > 0 && (g.Status.Outcome == v1alpha1.GateApproved || g.Status.Outcome == v1alpha1.GateRejected) {
+				out[i].EndedBy = by[len(by)-1].Person
 			}
 		}
 	}

@@ -218,7 +218,11 @@ func (a *Account) echo(tx *store.Tx, room id.RoomID, e *event.Event, outbound st
 	if a.Desk == nil {
 		return true, nil
 	}
-	return true, tx.Seen(outbound)
+	at := time.UnixMilli(e.Timestamp)
+	if now := time.Now(); at.After(now) { // a homeserver whose clock is ahead
+		at = now
+	}
+	return true, tx.Seen(outbound, at)
 }
 
 func compare[T ~string](x, y T) int {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"nisse.io/nisse/gateway/decision"
 	"nisse.io/nisse/internal/sanitize"
@@ -34,8 +33,7 @@ func (v View) shownOf(kind GateKind) []Gate {
 // approve finds the one gate that the words name. A revision or a code must name exactly one open gate of the room, bare words
 // need exactly one to be open at all; a thread narrows that further and never widens it.
 //
-// Words that name no one gate for good (bare ones, and a revision, which every item counts from 1) do not approve what took another's
-// place a moment ago: an agent could swap the plan under the thumb of who is typing. The code names one gate and is always good.
+// Words that name no one gate for good do not approve what they may not have meant. The code names one gate and is always good.
 func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	open := v.shown()
 	if c.Kind == decision.Unclear {
@@ -71,52 +69,71 @@ func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	if r.Kind != Decide {
 		return r
 	}
-	if c.Code == "" && v.swapped(c, e, named[0]) {
-		return gates(fmt.Sprintf("Nothing was approved: the plan that could have been meant was replaced just now, perhaps after you read it. Read rev-%d for %s; if it is right: `approve %s`.",
-			named[0].Revision, quoted(named[0]), named[0].Code))
+	if c.Code == "" {
+		g := named[0]
+		if doubt := v.meant(e, g, func(o Gate) bool { return o.Kind != Halt && (c.Revision == 0 || c.Revision == o.Revision) }); doubt != "" {
+			return gates(fmt.Sprintf("Nothing was approved: %s. Read rev-%d for %s; if it is right: `approve %s`.", doubt, g.Revision, quoted(g), g.Code))
+		}
 	}
 	r.Approve, r.Evidence = true, evidence
 	return r
 }
 
-// hindsight is how long before a message a gate may have ended and still be the one that its sender read.
-const hindsight = time.Minute
-
-// swapped tells whether the words could have meant another gate that people saw and that ended, by other hands than the sender's own,
-// shortly before they were sent.
-func (v View) swapped(c decision.Command, e Event, g Gate) bool {
-	who, _ := v.person(e.Sender)
-	return slices.ContainsFunc(v.Gates, func(o Gate) bool {
-		switch {
-		case o.UID == g.UID, o.Kind != Plan, o.Open, !o.Shown, o.EndedAt.Before(e.At.Add(-hindsight)), slices.Contains(o.DecidedBy, who):
-			return false
-		case v.Thread != nil && o.WorkItem != g.WorkItem: // said in the thread of the one that is open
-			return false
-		}
-		return c.Revision == 0 || c.Revision == o.Revision
-	})
-}
-
-func (v View) reject(c decision.Command, may Rights) Route {
+// reject finds the gate as approve does. A rejection runs nothing, and who is in a hurry to say no must be heard: it counts whatever
+// took the place of what was read, but not against other work.
+func (v View) reject(c decision.Command, e Event, may Rights) Route {
 	open := v.shown()
 	if !may.Approve {
 		return gates("Only " + list(v.approvers(open), "or") + " can reject this.")
 	}
-	named := open
-	if c.Revision != 0 {
+	named, text, evidence := open, c.Text, typed
+	switch coded, rest, unknown := v.coded(c.Text); {
+	case c.Revision != 0:
 		named = pick(v.shownOf(Plan), func(g Gate) bool { return g.Revision == c.Revision })
 		if len(named) == 0 {
 			return gates(v.notOpen(c.Revision) + " " + v.open(open))
 		}
-	}
-	if len(named) == 0 {
+	case unknown != "":
+		return gates(unknown)
+	case coded != nil && !coded.Open:
+		return gates(coded.Ended + " " + v.open(open))
+	case coded != nil:
+		named, text, evidence = []Gate{*coded}, rest, typedCode
+	case len(named) == 0:
 		return gates("Nothing waits for a decision here.")
 	}
 	r := v.one(named, open)
-	if r.Kind == Decide {
-		r.Text, r.Evidence = sanitize.Cap(c.Text, 4000), typed
+	if r.Kind != Decide {
+		return r
 	}
+	if g := named[0]; evidence == typed {
+		other := func(o Gate) bool {
+			return o.Kind != Halt && o.WorkItem != g.WorkItem && (c.Revision == 0 || c.Revision == o.Revision)
+		}
+		if doubt := v.meant(e, g, other); doubt != "" {
+			return gates(fmt.Sprintf("Nothing was rejected: %s. Open is rev-%d for %s; if you mean that: `reject %s <why>`.", doubt, g.Revision, quoted(g), g.Code))
+		}
+	}
+	r.Text, r.Evidence = sanitize.Cap(text, 4000), evidence
 	return r
+}
+
+// coded finds the gate that a text names by its code, in front of the rest: one that was shown, open or not. unknown says that the code
+// which is there names none.
+func (v View) coded(text string) (g *Gate, rest, unknown string) {
+	code, rest, sure := decision.Lead(text)
+	if code == "" {
+		return nil, text, ""
+	}
+	for i := range v.Gates {
+		if g := &v.Gates[i]; g.Code == code && g.Shown {
+			return g, rest, ""
+		}
+	}
+	if sure {
+		return nil, text, "Nothing here has the code " + code + ". " + v.open(v.shown())
+	}
+	return nil, text, "" // a word
 }
 
 // one turns the named gates into a decision about a plan, or says why not.
@@ -134,20 +151,29 @@ func (v View) one(named, open []Gate) Route {
 	return Route{Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest}
 }
 
-// answer is for the one halt that waits in the room.
-func (v View) answer(c decision.Command, may Rights) Route {
+// answer is for the one halt that waits in the room, or that is named by its code. Words without the code do not answer what they may
+// not have meant.
+func (v View) answer(c decision.Command, e Event, may Rights) Route {
 	halts := v.shownOf(Halt)
 	if !may.Approve {
 		return gates("Only " + list(v.approvers(halts), "or") + " can answer this.")
 	}
-	switch len(halts) {
-	case 0:
+	coded, text, unknown := v.coded(c.Text)
+	switch {
+	case unknown != "":
+		return gates(unknown)
+	case coded != nil && !coded.Open:
+		return gates(coded.Ended + " " + v.open(v.shown()))
+	case coded != nil && coded.Kind != Halt:
+		return gates(quoted(*coded) + " is not halted. " + v.open(v.shown()))
+	case coded != nil:
+		halts = []Gate{*coded}
+	case len(halts) == 0:
 		if item := v.held(); item != nil {
 			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.")
 		}
 		return gates("Nothing is halted here.")
-	case 1:
-	default:
+	case len(halts) > 1:
 		if v.Thread != nil {
 			halts = pick(halts, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
 		}
@@ -159,10 +185,17 @@ func (v View) answer(c decision.Command, may Rights) Route {
 	if r, elsewhere := v.elsewhere(g); elsewhere {
 		return r
 	}
+	evidence := typed
+	if coded != nil {
+		evidence = typedCode
+	} else if doubt := v.meant(e, g, func(o Gate) bool { return o.Kind == Halt }); doubt != "" {
+		return gates(fmt.Sprintf("Nothing was answered: %s. Read why %s is halted now; then answer `continue %s`, `replan %s <advice>` or `abandon %s`.",
+			doubt, quoted(g), g.Code, g.Code, g.Code))
+	}
 	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
 	return Route{
-		Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest, Evidence: typed,
-		Approve: c.Kind != decision.Abandon, Answer: answer, Text: sanitize.Cap(c.Text, 4000),
+		Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest, Evidence: evidence,
+		Approve: c.Kind != decision.Abandon, Answer: answer, Text: sanitize.Cap(text, 4000),
 	}
 }
 

@@ -105,13 +105,13 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 		if len(v.shown()) == 0 && v.asking() {
 			return words(e, v, who, may)
 		}
-		return v.reject(c, may)
+		return v.reject(c, e, may)
 	case decision.Continue, decision.Replan, decision.Abandon:
-		// What follows a stop at its heels is its answer, not a sentence that happens to begin like one.
-		if len(v.shownOf(Halt)) == 0 && v.held() == nil && (v.asking() || c.Text != "") {
+		// What follows a stop at its heels is its answer, not a sentence that happens to begin like one; nor is one with a code.
+		if coded, _, _ := v.coded(c.Text); coded == nil && len(v.shownOf(Halt)) == 0 && v.held() == nil && (v.asking() || c.Text != "") {
 			return words(e, v, who, may)
 		}
-		return v.answer(c, may)
+		return v.answer(c, e, may)
 	case decision.Stop:
 		return v.stop(may)
 	case decision.Status:

@@ -38,6 +38,8 @@ type View struct {
 	Thread *Item
 	// Gates of the agent, newest first, open ones and those that ended.
 	Gates []Gate
+	// Now is when the message came in, by the gateway's own clock.
+	Now time.Time
 }
 
 // Person is a human being with a chat identity.
@@ -93,11 +95,13 @@ type Gate struct {
 	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been
 	// meant.
 	Shown bool
+	// ShownAt is when the last part of its message was sent; zero where that is not known.
+	ShownAt time.Time
 	// Ended says in words how it ended, to who would decide it now.
 	Ended string
-	// EndedAt is when, zero while it is open; DecidedBy are the Persons who ended it, if people did.
-	EndedAt   time.Time
-	DecidedBy []string
+	// EndedAt is when, zero while it is open; EndedBy is the Person whose decision ended it, empty where nobody's did.
+	EndedAt time.Time
+	EndedBy string
 }
 
 // person resolves a sender: the identity of exactly one Person, compared byte by byte.

@@ -155,6 +155,10 @@ var migrations = []string{
 	UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN (SELECT f.sent_room FROM outbox f WHERE f.id = threads.root_of) ELSE room END
 		WHERE root = '' AND root_of IN (SELECT f.id FROM outbox f WHERE f.state = 'failed' AND f.event_id = '');
 	`,
+	`
+	-- When a message that is seen was sent, in ms, by the homeserver but never later than it came in; 0 where that is not known.
+	ALTER TABLE outbox ADD COLUMN seen_at INTEGER NOT NULL DEFAULT 0;
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

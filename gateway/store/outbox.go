@@ -147,8 +147,10 @@ func (t *Tx) Sent(id, room, eventID string) error {
 	return t.exec("UPDATE threads SET root = ?, room = ? WHERE root_of = ?", eventID, room, id)
 }
 
-// Seen notes that a message of ours stood in the timeline that an agent's account reads.
-func (t *Tx) Seen(id string) error { return t.exec("UPDATE outbox SET seen = 1 WHERE id = ?", id) }
+// Seen notes that a message of ours stood in the timeline that an agent's account reads, and when it was sent. The first time counts.
+func (t *Tx) Seen(id string, at time.Time) error {
+	return t.exec("UPDATE outbox SET seen = 1, seen_at = ? WHERE id = ? AND seen = 0", at.UnixMilli(), id)
+}
 
 // Mine finds the outbound by its ID and tells whether it is this sender's.
 func (t *Tx) Mine(id, sender string) (bool, error) {
@@ -156,11 +158,17 @@ func (t *Tx) Mine(id, sender string) (bool, error) {
 	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM outbox WHERE id = ? AND sender = ?", id, sender).Scan(&one))
 }
 
-// Shown tells whether all parts of an outbound, which have the prefix in common, stood in the timeline.
-func (t *Tx) Shown(prefix string) (bool, error) {
+// Shown tells whether all parts of an outbound, which have the prefix in common, stood in the timeline, and when the last was sent: zero
+// where it stood there before that was noted.
+func (t *Tx) Shown(prefix string) (shown bool, at time.Time, err error) {
 	var parts, seen int
-	err := t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0) FROM outbox WHERE substr(id, 1, ?1) = ?2", len(prefix), prefix).Scan(&parts, &seen)
-	return parts > 0 && parts == seen, err
+	var last int64
+	err = t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0), COALESCE(MAX(seen_at), 0) FROM outbox WHERE substr(id, 1, ?1) = ?2",
+		len(prefix), prefix).Scan(&parts, &seen, &last)
+	if last > 0 {
+		at = time.UnixMilli(last).UTC()
+	}
+	return parts > 0 && parts == seen, at, err
 }
 
 // SentBefore is the last event that the sender is known to have sent in a room before an outbound. What became of the outbound can

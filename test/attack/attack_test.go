@@ -262,3 +262,35 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 		seen[key] = true
 	}
 }
+
+// A person approves and, since nothing seems to happen, types the same again; meanwhile the pod has ended the work and brought the next
+// item's plan. The second time decides nothing.
+func TestPodBringsTheNextPlanUnderTheThumb(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, stack.Options{})
+	p := seize(s)
+	s.Say("write a note")
+	isWorking(s)
+	if r := p.submit("a", p.write("note.txt", "a note")); r.Status != doors.Pending {
+		t.Fatalf("%+v", r)
+	}
+	s.Hear("nisse-gates", `(?s)rev-1.*note\.txt`)
+	s.Say("approve rev-1")
+	s.Hear("nisse-gates", `rev-1 approved by lucas`)
+	isWorking(s)
+	s.Say("and another note")
+	items(s, 2, 0)
+	if r := p.call("f", "finish", object{"summary": "done"}); r.Status != doors.Done {
+		t.Fatalf("%+v", r)
+	}
+	items(s, 2, 1)
+	isWorking(s)
+	if r := p.submit("b", p.write("evil.txt", "evil")); r.Status != doors.Pending {
+		t.Fatalf("%+v", r)
+	}
+	s.Hear("nisse-gates", `(?s)rev-1.*evil\.txt`)
+	saysNo(s, s.Say("approve rev-1"), `Nothing was approved: you decided about rev-1 for "write a note" just now`)
+	if g := s.OpenGate(api.GatePlan, 1); !g.Open() {
+		t.Fatal("approved by an echo")
+	}
+}

@@ -1,0 +1,66 @@
+package routing
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// hindsight is how long before a message a gate may have ended and still be the one that its sender read.
+	hindsight = time.Minute
+	// echo is the same for a gate that the sender ended: they know of it, but words that are typed twice mean one thing.
+	echo = 20 * time.Second
+	// glance is less than it takes to read a plan and type a decision about it.
+	glance = 5 * time.Second
+)
+
+// said is when a message counts as sent. The homeserver of its sender tells the time, and is believed about the past only: a clock that
+// is ahead must not put a message beyond the hindsight.
+func (v View) said(e Event) time.Time {
+	if !v.Now.IsZero() && v.Now.Before(e.At) {
+		return v.Now
+	}
+	return e.At
+}
+
+// meant tells why words that name no one gate for good (bare ones, and a revision, which every item counts from 1) may not have meant
+// the gate that they would decide; empty when they can have meant nothing else. An agent chooses when its next plan or halt comes, and
+// could put it under the thumb of who is typing. The code of a gate names that one, and needs none of this. The words fit a gate by fits.
+func (v View) meant(e Event, g Gate, fits func(Gate) bool) (doubt string) {
+	at := v.said(e)
+	if at.Before(g.ShownAt) {
+		return "by their time these words were sent before " + name(g) + " was shown"
+	}
+	who, _ := v.person(e.Sender)
+	for _, o := range v.Gates {
+		switch {
+		case o.UID == g.UID, o.Open, !o.Shown, !fits(o), o.EndedAt.Before(at.Add(-hindsight)):
+		case v.Thread != nil && o.WorkItem != g.WorkItem: // said in the thread of the one that is open
+		case o.EndedBy != who:
+			return "the " + what(g) + " that could have been meant was replaced just now, perhaps after you read it"
+		case !o.EndedAt.Before(at.Add(-echo)), g.ShownAt.After(at.Add(-glance)):
+			which := name(o)
+			if o.WorkItem != g.WorkItem {
+				which += " for " + quoted(o)
+			}
+			return "you decided about " + which + " just now, and these words may be the same once more"
+		}
+	}
+	return ""
+}
+
+// what a gate is called among others of its kind.
+func what(g Gate) string {
+	if g.Kind == Halt {
+		return "halt"
+	}
+	return "plan"
+}
+
+// name of a gate in a sentence.
+func name(g Gate) string {
+	if g.Kind == Halt {
+		return "the halt"
+	}
+	return fmt.Sprintf("rev-%d", g.Revision)
+}

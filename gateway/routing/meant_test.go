@@ -1,0 +1,196 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+
+// current is the open gate at noon, whose message was sent so long before; nginx's, with a code of its own.
+func current(kind GateKind, n int32, shown time.Duration) Gate {
+	return rev(n, "wi-1", func(g *Gate) {
+		g.Kind, g.Name, g.UID, g.Code, g.ShownAt = kind, "now", "uid-now", "NEWER2", noon.Add(-shown)
+	})
+}
+
+// earlier is a gate that ended so long before noon by a person's decision, or by none.
+func earlier(kind GateKind, n int32, item string, ended time.Duration, by string) Gate {
+	return rev(n, item, func(g *Gate) {
+		g.Kind, g.Open, g.UID, g.Code, g.Ended = kind, false, "uid-"+item, "EARLY2", "It is over."
+		g.EndedAt, g.EndedBy, g.ShownAt = noon.Add(-ended), by, noon.Add(-ended-time.Minute)
+		if item != "wi-1" {
+			g.Title = "disk"
+		}
+	})
+}
+
+// Words that were typed about one gate do not decide the next one, which nobody can have read: not when they are typed twice, whatever
+// the agent does between, nor by the clock of anybody's homeserver. The code of a gate decides it whenever it is typed.
+func TestWordsMeanWhatWasRead(t *testing.T) {
+	const (
+		swapped = "the plan that could have been meant was replaced just now, perhaps after you read it"
+		halts   = "the halt that could have been meant was replaced just now, perhaps after you read it"
+		again   = "you decided about rev-1 just now, and these words may be the same once more"
+		againB  = "you decided about rev-1 for \"disk\" just now, and these words may be the same once more"
+		halted  = "you decided about the halt just now, and these words may be the same once more"
+		haltedB = "you decided about the halt for \"disk\" just now, and these words may be the same once more"
+		early   = "by their time these words were sent before rev-%d was shown"
+		earlyH  = "by their time these words were sent before the halt was shown"
+		s       = time.Second
+	)
+	read := time.Minute // long enough to have read it
+	plans := func(n int32, shown time.Duration, before ...Gate) []Gate {
+		return append([]Gate{current(Plan, n, shown)}, before...)
+	}
+	halt := func(shown time.Duration, before ...Gate) []Gate {
+		return append([]Gate{current(Halt, 0, shown)}, before...)
+	}
+	for name, tc := range map[string]struct {
+		say    string
+		gates  []Gate
+		at     time.Duration // after noon, by the sender's homeserver
+		now    time.Duration // after noon, by the gateway's clock
+		thread *Item
+		doubt  string // why nothing is decided; empty: it is
+	}{
+		// A plan took another's place, by the agent's hand or another person's.
+		"replaced, bare":                       {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, "")), doubt: swapped},
+		"replaced, the later revision":         {say: "approve rev-2", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, ""))},
+		"replaced, 59 s ago":                   {say: "approve", gates: plans(2, read, earlier(Plan, 1, "wi-1", 59*s, "")), doubt: swapped},
+		"replaced, 61 s ago":                   {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 61*s, ""))},
+		"decided by another approver":          {say: "approve", gates: plans(2, read, earlier(Plan, 1, "wi-1", s, "vera")), doubt: swapped},
+		"another item's plan of that number":   {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), doubt: swapped},
+		"the same, in the thread of the open":  {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), thread: nginx()},
+		"bare, in the thread, of the same":     {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, "")), thread: nginx(), doubt: swapped},
+		"one that the room never saw":          {say: "approve", gates: plans(2, s, func() Gate { g := earlier(Plan, 1, "wi-1", s, ""); g.Shown = false; return g }())},
+		"a halt that ended is no plan":         {say: "approve", gates: plans(2, s, earlier(Halt, 0, "wi-1", s, ""))},
+		"two before, the older by other hands": {say: "approve", gates: plans(3, read, earlier(Plan, 2, "wi-1", 30*s, "lucas"), earlier(Plan, 1, "wi-1", 40*s, "")), doubt: swapped},
+
+		// The sender decided the one before and types the same again.
+		"twice, bare":                             {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas")), doubt: again},
+		"twice, the next item's plan":             {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
+		"twice, bare, the next item's":            {say: "approve", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
+		"twice, 20 s behind the first":            {say: "approve", gates: plans(2, 18*s, earlier(Plan, 1, "wi-1", 20*s, "lucas")), doubt: again},
+		"twice, the agent waits before the next":  {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", 24*s, "lucas")), doubt: againB},
+		"30 s later, read":                        {say: "approve rev-1", gates: plans(1, 12*s, earlier(Plan, 1, "wi-0", 30*s, "lucas"))},
+		"30 s later, read, bare":                  {say: "approve", gates: plans(2, 12*s, earlier(Plan, 1, "wi-1", 30*s, "lucas"))},
+		"at once, the new revision named":         {say: "approve rev-2", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
+		"at once, in the thread of the next":      {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"minutes later, at once when it shows":    {say: "approve", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*read, "lucas"))},
+		"after one's own rejection, bare":         {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas")), doubt: again},
+		"twice, by code":                          {say: "approve newer2", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
+		"replaced, by code":                       {say: "approve NEWER2", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, ""))},
+		"by code, before it was shown by a clock": {say: "approve NEWER2", gates: plans(2, s), at: -10 * s},
+
+		// Clocks.
+		"a clock that is 2 min ahead":              {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "")), at: 2 * read, doubt: swapped},
+		"a clock that is 2 min ahead, twice":       {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas")), at: 2 * read, doubt: again},
+		"a clock that is a year ahead, a halt":     {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), at: 365 * 24 * time.Hour, doubt: halted},
+		"a clock that is ahead, nothing before":    {say: "approve", gates: plans(2, s), at: 2 * read},
+		"a clock that is behind the showing":       {say: "approve rev-2", gates: plans(2, s), at: -2 * s, doubt: fmt.Sprintf(early, 2)},
+		"a clock that is behind the end":           {say: "approve", gates: plans(2, 10*read, earlier(Plan, 1, "wi-1", 5*s, "lucas")), at: -10 * s, doubt: again},
+		"a clock that is behind, a halt":           {say: "abandon", gates: halt(s), at: -2 * s, doubt: earlyH},
+		"a clock that is behind, in the thread":    {say: "approve", gates: plans(2, s), at: -2 * s, thread: nginx(), doubt: fmt.Sprintf(early, 2)},
+		"a clock that is behind, long shown":       {say: "approve rev-2", gates: plans(2, 5*read), at: -read},
+		"sent long ago, read by the gateway later": {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas")), now: 10 * read, doubt: again},
+
+		// Halts.
+		"continue twice":                          {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
+		"abandon twice, the next item":            {say: "abandon", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), doubt: haltedB},
+		"replan with advice, twice":               {say: "replan use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
+		"continue twice, in the thread":           {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), thread: nginx(), doubt: halted},
+		"continue, another item's, in the thread": {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"continue, the halt was replaced":         {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "")), doubt: halts},
+		"continue, another answered":              {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 30*s, "vera")), doubt: halts},
+		"continue, the agent waits":               {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 24*s, "lucas")), doubt: halted},
+		"continue, 30 s later, read":              {say: "continue", gates: halt(12*s, earlier(Halt, 0, "wi-1", 30*s, "lucas"))},
+		"continue, right after an approval":       {say: "continue", gates: halt(s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
+		"continue twice, by code":                 {say: "continue NEWER2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas"))},
+		"replan by code, with advice":             {say: "replan newer2: use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas"))},
+
+		// Rejections run nothing. They count against the same work at once, and against other work only if it is meant.
+		"reject, replaced":                    {say: "reject no", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, ""))},
+		"reject twice, the same work":         {say: "reject no", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
+		"reject twice, the next item":         {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
+		"reject rev-1 twice, the next item":   {say: "reject rev-1 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
+		"reject, other work, in its thread":   {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"reject, other work, by code":         {say: "reject NEWER2 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas"))},
+		"reject, other work, 30 s later":      {say: "reject no", gates: plans(1, 12*s, earlier(Plan, 1, "wi-0", 30*s, "lucas"))},
+		"reject, by a clock that is behind":   {say: "reject no", gates: plans(1, s), at: -2 * s, doubt: fmt.Sprintf(early, 1)},
+		"reject, other work, a clock 2 ahead": {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "")), at: 2 * read, doubt: swapped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := Event{ID: "$e", Room: "!r", Sender: lucas, Type: "m.text", Body: tc.say, At: noon.Add(tc.at)}
+			got := with(e, View{Active: nginx(), Thread: tc.thread, Gates: tc.gates, Now: noon.Add(tc.now)})
+			g := tc.gates[0]
+			if tc.doubt == "" {
+				if got.Kind != Decide || got.GateUID != g.UID || got.Digest != g.Digest {
+					t.Errorf("decided nothing: %+v", got)
+				}
+				return
+			}
+			want := Route{Kind: Tell, Person: "lucas", Gates: true}
+			switch verb, _, _ := strings.Cut(tc.say, " "); verb {
+			case "approve":
+				want.Tell = fmt.Sprintf("Nothing was approved: %s. Read rev-%d for \"nginx\"; if it is right: `approve NEWER2`.", tc.doubt, g.Revision)
+			case "reject":
+				want.Tell = fmt.Sprintf("Nothing was rejected: %s. Open is rev-%d for \"nginx\"; if you mean that: `reject NEWER2 <why>`.", tc.doubt, g.Revision)
+			default:
+				want.Tell = fmt.Sprintf("Nothing was answered: %s. Read why \"nginx\" is halted now; then answer `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`.", tc.doubt)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A code in front of what goes with a decision names one gate, and one that is over or unknown decides no other.
+func TestCodes(t *testing.T) {
+	yes := Route{Kind: Decide, Person: "lucas", WorkItem: "wi-1", Gate: "now", GateUID: "uid-now", Digest: "sha256:d", Evidence: "TypedCode"}
+	told := func(text string) Route { return Route{Kind: Tell, Person: "lucas", Tell: text, Gates: true} }
+	plan := View{Active: nginx(), Now: noon, Gates: []Gate{current(Plan, 2, time.Second), earlier(Plan, 1, "wi-1", time.Second, "")}}
+	two := View{Active: nginx(), Now: noon, Gates: []Gate{current(Plan, 1, time.Second), rev(1, "wi-2", func(g *Gate) { g.Title, g.Code = "disk", "OTHER2" })}}
+	halted := View{Active: nginx(), Now: noon, Gates: []Gate{current(Halt, 0, time.Second), earlier(Halt, 0, "wi-1", time.Second, "lucas")}}
+	over := View{Active: nginx(), Now: noon, Gates: []Gate{earlier(Halt, 0, "wi-1", time.Second, "lucas")}}
+	unshown := View{Active: nginx(), Now: noon, Gates: []Gate{current(Plan, 1, time.Second), rev(1, "wi-2", unseen, func(g *Gate) { g.Code = "OTHER2" })}}
+	edit := func(r Route, approve bool, answer, text string) Route {
+		r.Approve, r.Answer, r.Text = approve, answer, text
+		return r
+	}
+	for name, tc := range map[string]struct {
+		say  string
+		v    View
+		want Route
+	}{
+		"reject":                     {"reject newer2 use daily.txt", plan, edit(yes, false, "", "use daily.txt")},
+		"reject one of two":          {"reject NEWER2: no", two, edit(yes, false, "", "no")},
+		"reject without a reason":    {"reject NEWER2", plan, edit(yes, false, "", "")},
+		"reject what is over":        {"reject EARLY2 no", plan, told("It is over. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
+		"reject with a wrong code":   {"reject 7F3K2Q no", plan, told("Nothing here has the code 7F3K2Q. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
+		"reject one not shown yet":   {"reject OTHER2 no", unshown, told("Nothing here has the code OTHER2. Open:\n• rev-1 for \"nginx\": `approve rev-1`")},
+		"reject a halt by its code":  {"reject NEWER2", halted, told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
+		"a word that may be a code":  {"reject please not this", plan, Route{Kind: Decide, Person: "lucas", WorkItem: "wi-1", Gate: "now", GateUID: "uid-now", Digest: "sha256:d", Evidence: "Typed", Text: "please not this"}},
+		"continue":                   {"continue NEWER2", halted, edit(yes, true, "Continue", "")},
+		"replan":                     {"replan newer2 use web2", halted, edit(yes, true, "Replan", "use web2")},
+		"abandon":                    {"abandon NEWER2", halted, edit(yes, false, "Abandon", "")},
+		"continue what was answered": {"continue EARLY2", halted, told("It is over. Open:\n• \"nginx\" is halted: `continue`, `replan <advice>` or `abandon`")},
+		"the same, nothing else":     {"continue EARLY2", over, told("It is over. Nothing else waits.")},
+		"continue a plan":            {"continue NEWER2", plan, told("\"nginx\" is not halted. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
+		"continue by a wrong code":   {"continue 7F3K2Q", halted, told("Nothing here has the code 7F3K2Q. Open:\n• \"nginx\" is halted: `continue`, `replan <advice>` or `abandon`")},
+		"a sentence with no halt": {"continue WEB222 backup", View{}, Route{
+			Kind: Open, Person: "lucas", MayInstruct: true, Title: "continue WEB222 backup", Text: "continue WEB222 backup",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, with(Event{ID: "$e", Room: "!r", Sender: lucas, Type: "m.text", Body: tc.say, At: noon}, tc.v)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
