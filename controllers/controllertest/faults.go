@@ -37,11 +37,11 @@ type Scene struct {
 func EachCallFails(t *testing.T, begin func(*testing.T) Scene) {
 	t.Helper()
 	s := begin(t)
-	wire := s.wire(t, call{}, false)
+	wire := s.World.Wire()
 	s.play(t, wire)
 	want, told := s.World.Snapshot(), s.World.Told()
-	if wire.writes != s.Writes {
-		t.Errorf("%d writes, want %d: %v", wire.writes, s.Writes, wire.calls)
+	if wire.Writes() != s.Writes {
+		t.Errorf("%d writes, want %d: %v", wire.Writes(), s.Writes, wire.calls)
 	}
 	again := func(c call, lost bool) {
 		name := c.name + " is refused"
@@ -51,7 +51,8 @@ func EachCallFails(t *testing.T, begin func(*testing.T) Scene) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting for the API server
 			s := begin(t)
-			wire := s.wire(t, c, lost)
+			wire := s.World.Wire()
+			wire.fails, wire.lost = c, lost
 			s.play(t, wire)
 			if !wire.failed {
 				t.Fatalf("the call was not made; these were: %v", wire.calls)
@@ -79,12 +80,12 @@ func (s Scene) play(t *testing.T, wire *Wire) {
 	for range 12 {
 		restless := false
 		for _, o := range s.Over {
-			before := wire.writes
+			before := wire.Writes()
 			result, err := controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
 			if err != nil && !errors.Is(err, ErrAway) {
 				t.Fatal(err)
 			}
-			restless = restless || err != nil || wire.writes > before || (result.RequeueAfter > 0 && result.RequeueAfter < time.Second)
+			restless = restless || err != nil || wire.Writes() > before || (result.RequeueAfter > 0 && result.RequeueAfter < time.Second)
 		}
 		if !restless {
 			return
@@ -131,12 +132,19 @@ type call struct {
 
 func (c call) String() string { return c.name }
 
-// wire of a scene on which one call fails, before it is done or, with lost, after.
-func (s Scene) wire(t *testing.T, fails call, lost bool) *Wire {
-	t.Helper()
-	w := &Wire{times: map[string]int{}, fails: fails, lost: lost}
-	w.Cached, w.Live = s.World.Intercepted(w.named("cached")), s.World.Intercepted(w.named("live"))
-	return w
+// Wire on which nothing fails.
+func (w *World) Wire() *Wire {
+	w.T.Helper()
+	wire := &Wire{times: map[string]int{}}
+	wire.Cached, wire.Live = w.Intercepted(wire.named("cached")), w.Intercepted(wire.named("live"))
+	return wire
+}
+
+// Writes that were done so far.
+func (w *Wire) Writes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writes
 }
 
 // do a call, or not.

@@ -138,6 +138,22 @@ func (w *World) Status(o client.Object, change func()) {
 	}
 }
 
+// Delete an object.
+func (w *World) Delete(o client.Object) {
+	w.T.Helper()
+	if err := w.Admin.Delete(w.T.Context(), o); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// Terminate deletes an object that somebody else's finalizer holds: it is on its way out and still there.
+func (w *World) Terminate(o client.Object) {
+	w.T.Helper()
+	w.Update(o, func() { o.SetFinalizers(append(o.GetFinalizers(), "example.org/hold")) })
+	w.Delete(o)
+	w.Read(o)
+}
+
 // Update changes an object's spec.
 func (w *World) Update(o client.Object, change func()) {
 	w.T.Helper()
