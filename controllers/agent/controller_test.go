@@ -209,46 +209,6 @@ func TestDriftIsMended(t *testing.T) {
 	}
 }
 
-// A namesake that is not the agent's is never taken over, with or without the label.
-func TestForeignObjectsAreLeftAlone(t *testing.T) {
-	for name, foreign := range map[string]func(string) client.Object{
-		"ServiceAccount": func(ns string) client.Object {
-			return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "agent-ops"}}
-		},
-		"ConfigMap of another": func(ns string) client.Object {
-			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "agent-ops", Labels: map[string]string{v1alpha1.LabelAgent: "ops"},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "nisse.io/v1alpha1", Kind: "Agent", Name: "ops", UID: "of-another-time", Controller: new(true)}}}}
-		},
-		"volume": func(ns string) client.Object {
-			return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "state-agent-ops-0"}, Spec: corev1.PersistentVolumeClaimSpec{
-				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, nil)
-			o := foreign(b.NS)
-			b.Create(o)
-			b.pass()
-			b.condition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
-			version := o.GetResourceVersion()
-			b.Read(o)
-			if o.GetResourceVersion() != version {
-				t.Error("it was changed")
-			}
-			if err := b.Admin.Delete(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-			// The claim's protection finalizer has no controller here to lift it.
-			if p, ok := o.(*corev1.PersistentVolumeClaim); ok {
-				b.Update(p, func() { p.Finalizers = nil })
-			}
-			b.pass()
-			b.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonStarting)
-		})
-	}
-}
-
 // The volume of an Agent that was deleted is found again by its successor.
 func TestStateOutlivesTheAgent(t *testing.T) {
 	b := newBench(t, nil)

@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -62,6 +63,7 @@ func (b *bench) outdated() *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = b.NS, "agent-ops-0"
 	pod.Labels = map[string]string{v1alpha1.LabelAgent: "ops", appsv1.ControllerRevisionHashLabelKey: "r1"}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "agent-ops", UID: b.set().UID, Controller: new(true)}}
 	pod.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "agentruntime", Image: "nisse-agent:0"}}, TerminationGracePeriodSeconds: new(int64(0))}
 	b.Create(pod)
 	return pod

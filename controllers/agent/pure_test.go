@@ -65,16 +65,19 @@ func TestChoiceIsStable(t *testing.T) {
 }
 
 func set(generation, observed int64, revision string) *appsv1.StatefulSet {
-	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Generation: generation}, Status: appsv1.StatefulSetStatus{ObservedGeneration: observed, UpdateRevision: revision}}
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Generation: generation, UID: "set-1"}, Status: appsv1.StatefulSetStatus{ObservedGeneration: observed, UpdateRevision: revision}}
 }
 
 func podOf(revision string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent-ops-0", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent-ops-0", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: revision},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "agent-ops", UID: "set-1", Controller: new(true)}}}}
 }
 
 func TestOutdated(t *testing.T) {
 	leaving := podOf("r1")
 	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	unmarked, foreign, earlier := podOf(""), podOf("r1"), podOf("r1")
+	unmarked.Labels, foreign.OwnerReferences, earlier.OwnerReferences[0].UID = nil, nil, "set-0"
 	for _, tc := range []struct {
 		name string
 		set  *appsv1.StatefulSet
@@ -88,7 +91,9 @@ func TestOutdated(t *testing.T) {
 		{"on its way out", set(2, 2, "r2"), leaving, false},
 		{"no pod", set(2, 2, "r2"), nil, false},
 		{"no StatefulSet", nil, podOf("r1"), false},
-		{"a pod without a revision", set(2, 2, "r2"), &corev1.Pod{}, true},
+		{"a pod without a revision", set(2, 2, "r2"), unmarked, true},
+		{"a pod of that name that is nobody's", set(2, 2, "r2"), foreign, false},
+		{"a pod of an earlier StatefulSet of that name", set(2, 2, "r2"), earlier, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := Outdated(tc.set, tc.pod); got != tc.want {

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -15,12 +16,12 @@ import (
 )
 
 // Outdated tells whether the pod runs an older template than the StatefulSet has. It says so only of what the StatefulSet's
-// controller has seen: before that, nobody knows the newer revision.
+// controller has seen: before that, nobody knows the newer revision. Another's pod of that name is not the manager's to replace.
 func Outdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	if set == nil || pod == nil || !pod.DeletionTimestamp.IsZero() || set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
 		return false
 	}
-	return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Status.UpdateRevision
+	return metav1.IsControlledBy(pod, set) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Status.UpdateRevision
 }
 
 // Safe tells whether the pod may be replaced: no item is active, or the active one waits for a person, or the pod runs no turn
