@@ -209,19 +209,6 @@ func (w *World) Approval(g *v1alpha1.Gate, user string, d v1alpha1.Decision, cha
 	return a
 }
 
-// Told returns the reasons of the events so far.
-func (w *World) Told() []string {
-	var all []string
-	for {
-		select {
-		case e := <-w.Events.Events:
-			all = append(all, strings.Fields(e)[1])
-		default:
-			return all
-		}
-	}
-}
-
 // Holds checks the condition invariants of an object that was read after a pass.
 func (w *World) Holds(o client.Object, observed int64, all []metav1.Condition) {
 	w.T.Helper()
