@@ -106,7 +106,8 @@ func (r *Reconciler) applyOne(ctx context.Context, s *scope, c child) error {
 	opts := []client.ApplyOption{fieldOwner}
 	if found {
 		if !owned(c.object, a) {
-			return pass.Stalled(v1alpha1.ReasonForeignObject, "%s %s exists and belongs to somebody else; delete it, or name the agent otherwise.", c.kind, c.name)
+			message := fmt.Sprintf("%s %s exists and belongs to somebody else; delete it, or name the agent otherwise.", c.kind, c.name)
+			return &pass.Stall{Reason: v1alpha1.ReasonForeignObject, Message: message, Recheck: recheck}
 		}
 		if last, ok := r.applied.get(key); ok && last == (state{c.object.GetUID(), version(c.object), desired}) {
 			return nil

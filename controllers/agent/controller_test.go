@@ -357,6 +357,8 @@ func TestConnected(t *testing.T) {
 		{v1alpha1.ConversationStatus{Reason: "RoomNotFound", Message: "no room #ops"}, metav1.ConditionFalse, v1alpha1.ReasonRoomNotFound},
 		{v1alpha1.ConversationStatus{Reason: "LoginFailed"}, metav1.ConditionFalse, v1alpha1.ReasonLoginFailed},
 		{v1alpha1.ConversationStatus{Reason: "HomeserverUnreachable"}, metav1.ConditionFalse, v1alpha1.ReasonHomeserverUnreachable},
+		{v1alpha1.ConversationStatus{Reason: "RoomEncrypted"}, metav1.ConditionFalse, v1alpha1.ReasonRoomEncrypted},
+		{v1alpha1.ConversationStatus{Reason: "RoomShared"}, metav1.ConditionFalse, v1alpha1.ReasonRoomShared},
 	} {
 		b.Status(b.Agent, func() { b.Agent.Status.Conversation = &tc.reported })
 		b.pass()

@@ -14,7 +14,8 @@ import (
 	"nisse.io/nisse/controllers/pass"
 )
 
-// recheck is how often an unusable Secret is looked at: nothing tells the manager of a change, as it may not watch Secrets.
+// recheck is how often an unusable Secret is looked at, and an object that has an agent's name and is another's: nothing tells the manager
+// of a change, as it may not watch Secrets, and watches only what bears an agent's label.
 const recheck = 15 * time.Second
 
 // references checks that everything the Agent names is there and may be used.

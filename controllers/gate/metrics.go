@@ -30,7 +30,12 @@ func countOutcome(g *v1alpha1.Gate, at time.Time) {
 		channel = string(g.Status.Decisions[n-1].Channel)
 	}
 	decisions.WithLabelValues(kind, outcome, channel).Inc()
-	waited.WithLabelValues(kind, outcome).Observe(at.Sub(g.CreationTimestamp.Time).Seconds())
+	waited.WithLabelValues(kind, outcome).Observe(wait(g, at).Seconds())
+}
+
+// wait since a gate was opened. The API server dated it and the manager asks: their clocks may differ.
+func wait(g *v1alpha1.Gate, at time.Time) time.Duration {
+	return max(0, at.Sub(g.CreationTimestamp.Time))
 }
 
 // openGates tells, whenever it is scraped, what waits for people and since when.
@@ -64,7 +69,7 @@ func (o *openGates) Collect(ch chan<- prometheus.Metric) {
 		for i := range list.Items {
 			if g := &list.Items[i]; g.Spec.Kind == kind && g.Open() {
 				n++
-				age = max(age, o.now().Sub(g.CreationTimestamp.Time))
+				age = max(age, wait(g, o.now()))
 			}
 		}
 		ch <- prometheus.MustNewConstMetric(o.count, prometheus.GaugeValue, float64(n), string(kind))

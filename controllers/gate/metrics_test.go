@@ -84,3 +84,13 @@ func TestWaitIsMeasuredFromTheOpening(t *testing.T) {
 		t.Error("no wait measured")
 	}
 }
+
+// A manager whose clock is behind the API server's has not waited for less than nothing.
+func TestWaitIsNeverNegative(t *testing.T) {
+	g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Unix(1000, 0))}}
+	for at, want := range map[int64]time.Duration{1120: 2 * time.Minute, 1000: 0, 940: 0} {
+		if got := wait(g, time.Unix(at, 0)); got != want {
+			t.Errorf("at %d: %s, want %s", at, got, want)
+		}
+	}
+}
