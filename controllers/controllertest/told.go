@@ -27,30 +27,25 @@ func (w *World) Told() []string {
 	return all
 }
 
-// Logged returns the fields of the only line about an event, without those that every line has.
-func (w *World) Logged(event string) map[string]any {
+// Logged returns the fields of every line about an event, without those that all lines have.
+func (w *World) Logged(event string) []map[string]any {
 	w.T.Helper()
-	var found map[string]any
+	var found []map[string]any
 	for line := range strings.Lines(w.LogTo.String()) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			w.T.Fatalf("%v: %s", err, line)
 		}
-		if fields["event"] == event {
-			if found != nil {
-				w.T.Errorf("%s is in the log twice", event)
+		if fields["event"] != event {
+			continue
+		}
+		for _, common := range []string{"event", "ts", "level", "component"} {
+			if fields[common] == nil {
+				w.T.Errorf("no %s in %s", common, line)
 			}
-			found = fields
+			delete(fields, common)
 		}
-	}
-	if found == nil {
-		w.T.Fatalf("%s is not in the log:\n%s", event, w.LogTo)
-	}
-	for _, common := range []string{"event", "ts", "level", "component"} {
-		if found[common] == nil {
-			w.T.Errorf("%s has no %s: %v", event, common, found)
-		}
-		delete(found, common)
+		found = append(found, fields)
 	}
 	return found
 }

@@ -74,3 +74,15 @@ func TestWithdrawnApproval(t *testing.T) {
 	b.must(g)
 	b.outcome(g, v1alpha1.GateApproved)
 }
+
+// While the agent is gone nobody can answer what holds its work; the question waits for an agent of that name.
+func TestQuestionWithoutAgent(t *testing.T) {
+	b := newBench(t)
+	b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} })
+	g := b.HaltGate(v1alpha1.GateHaltRef{Stop: "s1"}, b.now)
+	b.Delete(b.Agent)
+	a := b.Approval(g, "lucas", v1alpha1.DecisionApprove, with(v1alpha1.AnswerContinue))
+	b.must(g)
+	b.outcome(g, "")
+	b.refused(a, v1alpha1.ReasonMayNotApprove)
+}

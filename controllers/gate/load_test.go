@@ -52,6 +52,10 @@ func TestCacheThatLags(t *testing.T) {
 			b.Approval(g, "mallory", v1alpha1.DecisionApprove, nil)
 			return []string{b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil).Name}
 		}, "", v1alpha1.GateApproved},
+		{"but one that is known decides", func(b *bench, g *v1alpha1.Gate) []string {
+			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
+			return []string{b.Approval(g, "maria", v1alpha1.DecisionApprove, nil).Name}
+		}, v1alpha1.GateApproved, v1alpha1.GateApproved},
 		{"and is not overtaken by time", func(b *bench, g *v1alpha1.Gate) []string {
 			b.now = g.Spec.ExpiresAt.Add(policy.Grace)
 			return []string{b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil).Name}

@@ -76,7 +76,7 @@ func TestOneOutcomeIsToldEverywhere(t *testing.T) {
 			if tc.by == nil {
 				want["by"] = nil
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff([]map[string]any{want}, got); diff != "" {
 				t.Errorf("log (-want +got):\n%s", diff)
 			}
 			var events []string

@@ -72,6 +72,8 @@ func (b *bench) state(p *v1alpha1.Plan, state v1alpha1.PlanState, reason string)
 		b.T.Errorf("Ready is not what every plan begins with: %+v", c)
 	case reason != "" && (c == nil || c.Reason != reason):
 		b.T.Errorf("Ready is %+v, want reason %s", c, reason)
+	case reason != "" && p.Status.ObservedGeneration != p.Generation:
+		b.T.Errorf("observed %d of %d", p.Status.ObservedGeneration, p.Generation)
 	}
 }
 
@@ -117,8 +119,9 @@ func TestGateOfAPlan(t *testing.T) {
 	if !strings.Contains(g.Spec.Message, " until "+clock.Tell(g.Spec.ExpiresAt.UTC(), b.now)) {
 		t.Errorf("the message names another time than the spec:\n%s", g.Spec.Message)
 	}
-	if log := b.LogTo.String(); strings.Count(log, `"event":"gate.opened"`) != 1 || !strings.Contains(log, `"cause":"wi-1-rev-1"`) {
-		t.Errorf("log %s", log)
+	told := []map[string]any{{"agent": "ops", "task_id": "wi-1", "cause": p.Name, "gate": g.Name, "gate_uid": string(g.UID), "digest": digest}}
+	if diff := cmp.Diff(told, b.Logged("gate.opened")); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
 	}
 	version := p.ResourceVersion
 	b.pass(p)
@@ -270,7 +273,7 @@ func TestNothingOpensBlindly(t *testing.T) {
 			if _, err := b.try(p); !errors.Is(err, errAway) {
 				t.Fatalf("got %v, want a retry", err)
 			}
-			if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionUnknown || p.Status.ObservedGeneration != 0 || p.Status.State != v1alpha1.PlanAwaitingApproval {
+			if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1alpha1.ReasonRetrying || p.Status.ObservedGeneration != 0 || p.Status.State != v1alpha1.PlanAwaitingApproval {
 				t.Errorf("status %+v", p.Status)
 			}
 			if n := len(b.gates()); n != 0 {
@@ -296,6 +299,9 @@ func TestLaggingCacheOpensOneGate(t *testing.T) {
 	}
 	if lag.Created() != 1 || len(b.gates()) != 1 {
 		t.Errorf("%d created, %d there", lag.Created(), len(b.gates()))
+	}
+	if n := len(b.Logged("gate.opened")); n != 1 {
+		t.Errorf("%d gates in the log", n)
 	}
 	lag.CatchUp()
 	b.pass(p)

@@ -226,11 +226,16 @@ func TestNoHaltGateOpens(t *testing.T) {
 		reason  string
 		stalled bool
 		again   time.Duration
+		mend    func(*bench)
 	}{
-		{name: "nobody may approve", agent: func(a *v1alpha1.Agent) { a.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} }, reason: v1alpha1.ReasonNoApprovers, stalled: true},
-		{name: "suspended", agent: func(a *v1alpha1.Agent) { a.Spec.Suspend = true }, reason: v1alpha1.ReasonSuspended, stalled: true},
+		{name: "nobody may approve", agent: func(a *v1alpha1.Agent) { a.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} }, reason: v1alpha1.ReasonNoApprovers, stalled: true,
+			mend: func(b *bench) {
+				b.Update(b.Agent, func() { b.Agent.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightApprove} })
+			}},
+		{name: "suspended", agent: func(a *v1alpha1.Agent) { a.Spec.Suspend = true }, reason: v1alpha1.ReasonSuspended, stalled: true,
+			mend: func(b *bench) { b.Update(b.Agent, func() { b.Agent.Spec.Suspend = false }) }},
 		{name: "forged approvals are let through", before: func(b *bench) { b.guard.err = fmt.Errorf("%w: install config/admission", admission.ErrMissing) },
-			reason: v1alpha1.ReasonAdmissionMissing, again: admission.Retry()},
+			reason: v1alpha1.ReasonAdmissionMissing, again: admission.Retry(), mend: func(b *bench) { b.guard.err = nil }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, tc.agent)
@@ -248,6 +253,10 @@ func TestNoHaltGateOpens(t *testing.T) {
 			if n := b.gates(); n != 0 {
 				t.Errorf("%d gates", n)
 			}
+			tc.mend(b)
+			b.pass()
+			b.ready(metav1.ConditionTrue, v1alpha1.ReasonProgressing, false)
+			b.gate(names.HaltGate("wi-1", "s1", ""))
 		})
 	}
 }
