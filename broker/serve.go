@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,7 +21,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/broker/meter"
 	"nisse.io/nisse/internal/lead"
+	"nisse.io/nisse/internal/listen"
 )
 
 // Addresses of a broker process.
@@ -76,7 +79,10 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 	if err := mgr.Add(leading(b.Run)); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	if err := mgr.Add(leading(func(ctx context.Context) error { return listen(ctx, at.Door, b.Handler(), &ready) })); err != nil {
+	refused := meter.Refused(metrics.Registry)
+	if err := mgr.Add(leading(func(ctx context.Context) error {
+		return openDoor(ctx, at.Door, b.Handler(), refused.WithLabelValues("door"), &ready)
+	})); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
 	return mgr.Start(ctx)
@@ -89,16 +95,27 @@ func (l leading) Start(ctx context.Context) error { return l(ctx) }
 
 func (leading) NeedLeaderElection() bool { return true }
 
-// listen serves the door until the context ends, then lets calls under way end.
-func listen(ctx context.Context, address string, h http.Handler, ready *atomic.Bool) error {
-	l, err := net.Listen("tcp", address)
+// answers are written within this time: a call of a tool may take six minutes, and each line of the work stream has a deadline of its own.
+const answers = 7 * time.Minute
+
+// openDoor for agents at an address, and keep it open until the context ends.
+func openDoor(ctx context.Context, address string, h http.Handler, refused prometheus.Counter, ready *atomic.Bool) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("open the agents' door: %w", err)
 	}
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the streams when the broker does
-	}
+	limited, srv := door(l, h, refused)
+	return keepOpen(ctx, limited, srv, ready)
+}
+
+// door that nobody holds open for himself alone.
+func door(l net.Listener, h http.Handler, refused prometheus.Counter) (net.Listener, *http.Server) {
+	return listen.Limit(l, listen.Usual(refused)), listen.Server(h, answers)
+}
+
+// keepOpen serves until the context ends, then lets calls under way end.
+func keepOpen(ctx context.Context, l net.Listener, srv *http.Server, ready *atomic.Bool) error {
+	srv.BaseContext = func(net.Listener) context.Context { return ctx } // ends the streams when the broker does
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	ready.Store(true)

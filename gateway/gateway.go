@@ -88,7 +88,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	shown := &progress.Keeper{Store: o.Store, Log: o.Log, Every: progress.Every}
 	for _, run := range []manager.RunnableFunc{
 		keeper.Run, work.Run, shown.Run, o.Store.Housekeeping,
-		func(ctx context.Context) error { return serve(ctx, o.Bind, auth.Require(door.Handler())) },
+		func(ctx context.Context) error { return serve(ctx, "door", o.Bind, auth.Require(door.Handler())) },
 	} {
 		if err := mgr.Add(run); err != nil {
 			return err

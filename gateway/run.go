@@ -68,7 +68,7 @@ func Serve(ctx context.Context, cfg *rest.Config, o Options, metricsAddress stri
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		err := serve(ctx, metricsAddress, health(ready))
+		err := serve(ctx, "metrics", metricsAddress, health(ready))
 		cancel() // without health nobody knows how it is
 		ended <- err
 	}()

@@ -7,20 +7,26 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/internal/listen"
 )
 
-// serve HTTP on an address until the context ends. Requests under way get a moment to end.
-func serve(ctx context.Context, address string, h http.Handler) error {
+// answers of the door and of its health are written within this time; the longest is that of a patient look into the mailbox.
+const answers = 90 * time.Second
+
+// serve HTTP on an address until the context ends. Requests under way get a moment to end. The port is by which metrics know it.
+func serve(ctx context.Context, port, address string, h http.Handler) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := listen.Server(h, answers)
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() {
+		ended <- srv.Serve(listen.Limit(l, listen.Usual(metrics.ConnectionsRefused.WithLabelValues(port))))
+	}()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve on %s: %w", address, err)

@@ -60,3 +60,11 @@ func (m *Meter) Stream() (closed func()) {
 	m.streams.Inc()
 	return m.streams.Dec
 }
+
+// Refused registers what counts connections that were closed at once, by the port they came to.
+func Refused(r prometheus.Registerer) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nisse_broker_connections_refused_total",
+		Help: "Connections closed at once because their address had as many as it may."}, []string{"port"})
+	r.MustRegister(c)
+	return c
+}

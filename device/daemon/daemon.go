@@ -16,11 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/internal/listen"
 )
 
 // ErrRoot is wrapped when the daemon would run as root and the config does not say that it may.
@@ -92,8 +92,12 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 // longest a call may take to be answered: the manifest's most, and the time to write the answer.
 const longest = 330 * time.Second
 
-// mostConnections to one address, for anybody on the mesh can open one.
-const mostConnections = 256
+const (
+	// mostConnections to one address, for anybody on the mesh can open one.
+	mostConnections = 256
+	// maxHeader of a request: a query's envelope is in it.
+	maxHeader = 64 << 10
+)
 
 func serve(ctx context.Context, c config.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
 	places := map[string]http.Handler{}
@@ -103,6 +107,10 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 	if c.MetricsAddress != "" {
 		places[c.MetricsAddress] = health(registry)
 	}
+	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "nisse_device_connections_refused_total",
+		Help: "Connections closed at once because their address had as many as it may."})
+	registry.MustRegister(refused)
+	limits := listen.Limits{PerAddress: listen.PerAddress, Total: mostConnections, Refused: refused}
 	var servers []*http.Server
 	failed := make(chan error, len(places))
 	for address, h := range places {
@@ -110,12 +118,12 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen: %w", err), closeAll(servers))
 		}
-		s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: longest, IdleTimeout: 2 * time.Minute,
-			MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		s := listen.Server(h, longest)
+		s.MaxHeaderBytes, s.ErrorLog = maxHeader, slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 		servers = append(servers, s)
 		log.Info("device.listening", slog.String("address", l.Addr().String()))
 		go func() {
-			if err := s.Serve(netutil.LimitListener(l, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(listen.Limit(l, limits)); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()

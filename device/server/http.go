@@ -64,5 +64,6 @@ func unreadable(w http.ResponseWriter, err error) {
 	if errors.As(err, &large) {
 		status = http.StatusRequestEntityTooLarge
 	}
+	w.Header().Set("Connection", "close") // whoever sends such things is not to sit on it
 	http.Error(w, err.Error(), status)
 }

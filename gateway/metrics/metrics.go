@@ -35,6 +35,10 @@ var (
 	GapEvents = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_gap_events_total", Help: "Events fetched from history because a sync left them out.",
 	})
+	// ConnectionsRefused counts connections that were closed at once, by the port they came to.
+	ConnectionsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nisse_gateway_connections_refused_total", Help: "Connections closed at once because their address had as many as it may.",
+	}, []string{"port"})
 	// Refusals counts decisions that did not count, by reason.
 	Refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nisse_gateway_refusals_total", Help: "Decisions from rooms that did not count, by the reason the manager gave.",
@@ -47,7 +51,7 @@ func Register(r prometheus.Registerer, depths func() (inbox, outbox int)) error 
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, GapEvents, Refusals,
+		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, GapEvents, Refusals, ConnectionsRefused,
 		gauge("nisse_gateway_inbox_depth", "Messages whose effect is not done.", func() float64 { n, _ := depths(); return float64(n) }),
 		gauge("nisse_gateway_outbox_depth", "Messages that wait to be sent.", func() float64 { _, n := depths(); return float64(n) }),
 	} {

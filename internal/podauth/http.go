@@ -57,18 +57,23 @@ func Bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// WriteProblem answers a request that Authenticate refused.
+// WriteProblem answers a request that Authenticate refused. The connection ends with it, for nobody knows whose it is.
 func WriteProblem(w http.ResponseWriter, err error) {
 	if errors.Is(err, ErrRefused) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		Problem(w, http.StatusUnauthorized, "Unauthenticated", err.Error())
 		return
 	}
+	w.Header().Set("Connection", "close")
 	Problem(w, http.StatusServiceUnavailable, "Unavailable", "the API server cannot be asked about this token now; try again")
 }
 
-// Problem answers a request at a door with why it came to nothing.
+// Problem answers a request at a door with why it came to nothing. Who is not known, or asks too much, does not keep the connection: it
+// would count among those that its address, and all addresses together, may have open.
 func Problem(w http.ResponseWriter, status int, reason, message string) {
+	if status == http.StatusUnauthorized || status == http.StatusTooManyRequests {
+		w.Header().Set("Connection", "close")
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(doors.Problem{Reason: reason, Message: message}) // the caller is gone; nothing to add

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/internal/listen"
+	"nisse.io/nisse/internal/testrig"
+	"nisse.io/nisse/internal/testrig/port"
+)
+
+const counted = `
+# HELP nisse_device_connections_refused_total Connections closed at once because their address had as many as it may.
+# TYPE nisse_device_connections_refused_total counter
+nisse_device_connections_refused_total %d
+`
+
+// However many connections one machine of the mesh leaves open, the broker's are served.
+func TestOneAddressCannotShutOutOthers(t *testing.T) {
+	address := fmt.Sprintf("127.0.0.1:%d", port.For(t))
+	registry := prometheus.NewRegistry()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	fine := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	go func() {
+		ended <- serve(ctx, config.Config{Listen: []string{address}}, fine, registry, slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	hold := func() bool {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { _ = c.Close() }) // the device may have closed it before
+		_, _ = io.WriteString(c, "POST /v1/call HT")
+		return true
+	}
+	testrig.Until(t, "the device to listen", hold)
+	const more = 20
+	for range listen.PerAddress + more - 1 {
+		hold() // or is reset before it is known to be open
+	}
+	testrig.Until(t, "refusals", func() bool {
+		return testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(counted, more)), "nisse_device_connections_refused_total") == nil
+	})
+
+	broker := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	defer broker.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/call", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := broker.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("another address got %s", res.Status)
+	}
+}
