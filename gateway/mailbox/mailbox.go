@@ -3,6 +3,7 @@
 package mailbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ const (
 	maxWait   = 30 * time.Second
 	maxUnsent = 500 // of one agent; a runaway waits for the homeserver
 	pageSize  = 100
+	maxPage   = 1 << 20 // bytes of a page as it is sent; a reader takes far more, and one letter always
 	// A pod that keeps its door busy must leave room for the others, and for what is written down of what it says.
 	requestsPerSecond = 10
 	requestsAtOnce    = 100
@@ -110,7 +112,7 @@ func (d *Door) inbox(w http.ResponseWriter, r *http.Request, id podauth.Identity
 				podauth.WriteProblem(w, err)
 				return
 			}
-			answer(w, http.StatusOK, doors.Inbox{Epoch: d.Store.Epoch(), Messages: messages})
+			answer(w, http.StatusOK, doors.Inbox{Epoch: d.Store.Epoch(), Messages: page(messages)})
 			return
 		}
 		select {
@@ -266,8 +268,33 @@ func number(s string) (int64, error) {
 	return n, err
 }
 
+// page keeps as many letters as fit into one answer, the first in any case. The reader asks for what follows the last one it has.
+func page(letters []doors.Message) []doors.Message {
+	size := 0
+	for i := range letters {
+		b, err := encode(letters[i])
+		if size += len(b); err == nil && i > 0 && size > maxPage {
+			return letters[:i]
+		}
+	}
+	return letters
+}
+
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the caller is gone; nothing to add
+	b, err := encode(body)
+	if err != nil {
+		return // only what cannot be made JSON fails, and all of this can
+	}
+	_, _ = w.Write(b) // the caller is gone; nothing to add
+}
+
+// encode as JSON without the escapes that HTML wants: they make six bytes of one.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }

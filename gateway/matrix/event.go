@@ -32,13 +32,20 @@ type content struct {
 	Forward   json.RawMessage `json:"org.matrix.msc2723.forwarded"`
 }
 
+const (
+	// maxID of events, users and rooms, in bytes: what the specification allows. All of them are kept and handed on.
+	maxID = 255
+	// maxRaw of an event that is kept as it came. The specification allows half of it.
+	maxRaw = 128 << 10
+)
+
 // read the content of a message; false for all that is none, redacted messages included.
 func read(e *event.Event) (content, bool) {
 	var c content
-	if e.Type.Type != event.EventMessage.Type || e.StateKey != nil {
+	if e.Type.Type != event.EventMessage.Type || e.StateKey != nil || len(e.ID) > maxID || len(e.Sender) > maxID {
 		return c, false
 	}
-	if err := json.Unmarshal(e.Content.VeryRaw, &c); err != nil || c.Type == "" {
+	if err := json.Unmarshal(e.Content.VeryRaw, &c); err != nil || c.Type == "" || len(c.Relates.EventID) > maxID || len(c.Relates.ReplyTo.EventID) > maxID {
 		return content{}, false
 	}
 	return c, true

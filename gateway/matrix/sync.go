@@ -188,6 +188,9 @@ func (a *Account) take(ctx context.Context, tx *store.Tx, room id.RoomID, e *eve
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", e.ID, err)
 	}
+	if len(raw) > maxRaw {
+		raw = fmt.Appendf(nil, `{"left_out": "an event of %d bytes"}`, len(raw))
+	}
 	crashpoint.Hit("gateway.route.before")
 	if err := a.Desk.Take(ctx, tx, Message{Event: c.message(e, room), Raw: raw}); err != nil {
 		return fmt.Errorf("take in %s: %w", e.ID, err)

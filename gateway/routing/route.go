@@ -3,6 +3,8 @@
 package routing
 
 import (
+	"fmt"
+
 	"nisse.io/nisse/gateway/decision"
 	"nisse.io/nisse/internal/sanitize"
 )
@@ -52,7 +54,7 @@ type Route struct {
 	Approve  bool   `json:"approve,omitempty"`
 	Answer   string `json:"answer,omitempty"`   // Continue, Replan or Abandon
 	Evidence string `json:"evidence,omitempty"` // Typed or TypedCode
-	// Tell is what the sender is told; Gates: by the approvals account, Once: at most once an hour.
+	// Tell is what the sender is told, beside the effect where there is another; Gates: by the approvals account, Once: at most once an hour.
 	Tell  string `json:"tell,omitempty"`
 	Gates bool   `json:"gates,omitempty"`
 	Once  bool   `json:"once,omitempty"`
@@ -61,6 +63,8 @@ type Route struct {
 const (
 	// maxTitle in runes.
 	maxTitle = 120
+	// MaxWords that reach an agent's pod in one message, in bytes. A homeserver may say more in one event, by mistake or by intent.
+	MaxWords = 32 << 10
 	// maxData of words that are data, in bytes.
 	maxData = 8192
 )
@@ -163,7 +167,11 @@ func words(e Event, v View, who string, may Rights) Route {
 		r.Once = true
 		return r
 	}
-	to := Route{Kind: Words, MayInstruct: true, Text: text}
+	to := Route{Kind: Words, MayInstruct: true}
+	var whole bool
+	if to.Text, whole = Letter(text); !whole {
+		to.Tell = fmt.Sprintf("That is longer than I can hand on: %s reads the beginning and the end, %d KB of it. Say the rest in messages of their own, or put it into a file.", v.Agent, MaxWords>>10)
+	}
 	switch {
 	case v.Thread != nil && !v.Thread.Over:
 		to.WorkItem, to.Question = v.Thread.Name, v.Thread.Question
@@ -173,6 +181,15 @@ func words(e Event, v View, who string, may Rights) Route {
 		to.Kind, to.Title = Open, Title(text)
 	}
 	return to
+}
+
+// Letter is what an agent's pod gets of words: all of them, or as much as it may be made to read at once, with a sentence that says so.
+func Letter(text string) (letter string, whole bool) {
+	if len(text) <= MaxWords {
+		return text, true
+	}
+	said := fmt.Sprintf("\n\n[This message had %d bytes, which is more than is handed on. The person was told.]", len(text))
+	return sanitize.Cap(text, MaxWords-len(said)) + said, false
 }
 
 // data hands on what others say about the work at hand, and nothing else of theirs.

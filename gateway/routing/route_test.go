@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -270,6 +271,38 @@ func TestStopAndStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a homeserver makes of one message does not reach an agent's pod in any length.
+func TestLongWords(t *testing.T) {
+	const tell = "That is longer than I can hand on: ops reads the beginning and the end, 32 KB of it. Say the rest in messages of their own, or put it into a file."
+	for name, tc := range map[string]struct {
+		body string
+		v    View
+		kind Kind
+		tell string
+	}{
+		"as long as may be":   {strings.Repeat("x", MaxWords), View{}, Open, ""},
+		"a byte more":         {strings.Repeat("x", MaxWords+1), View{}, Open, tell},
+		"in a thread":         {strings.Repeat("<", 3<<20), View{Active: nginx(), Thread: nginx()}, Words, tell},
+		"an answer":           {strings.Repeat("ä\n", 1<<20), View{Active: asks(nginx())}, Words, tell},
+		"no UTF-8":            {strings.Repeat("\xff", 1<<20), View{}, Open, tell},
+		"a nod without end":   {"yes" + strings.Repeat("!", 1<<20), View{}, Open, tell},
+		"a decision too long": {"continue " + strings.Repeat("x", 1<<20), View{}, Open, tell},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := say(lucas, tc.body, tc.v)
+			if r.Kind != tc.kind || r.Tell != tc.tell || len(r.Text) > MaxWords {
+				t.Errorf("%s with %d bytes, told %q", r.Kind, len(r.Text), r.Tell)
+			}
+			if cut := strings.HasSuffix(r.Text, fmt.Sprintf("[This message had %d bytes, which is more than is handed on. The person was told.]", len(tc.body))); cut != (tc.tell != "") && name != "an answer" {
+				t.Errorf("the agent reads %q", r.Text[len(r.Text)-100:])
+			}
+			if again, whole := Letter(r.Text); again != r.Text || !whole {
+				t.Error("what was cut is cut again")
 			}
 		})
 	}

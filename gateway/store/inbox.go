@@ -21,7 +21,7 @@ type Inbound struct {
 	At      time.Time
 	// Thread is the root of the thread it was sent in.
 	Thread string
-	// Raw is the event as the homeserver sent it.
+	// Raw is the event as the homeserver sent it. It is kept for people who look for what happened, and not read again.
 	Raw   json.RawMessage
 	Route routing.Route
 }
@@ -62,18 +62,18 @@ func (t *Tx) Known(eventID string) (bool, error) {
 	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM inbox WHERE event_id = ?", eventID).Scan(&one))
 }
 
-const inboundColumns = "seq, event_id, account, agent, room, sender, at, thread, raw, route"
+const inboundColumns = "seq, event_id, account, agent, room, sender, at, thread, route"
 
 type row interface{ Scan(...any) error }
 
 func scanInbound(r row) (Inbound, error) {
 	var m Inbound
 	var at int64
-	var raw, route string
-	if err := r.Scan(&m.Seq, &m.EventID, &m.Account, &m.Agent, &m.Room, &m.Sender, &at, &m.Thread, &raw, &route); err != nil {
+	var route string
+	if err := r.Scan(&m.Seq, &m.EventID, &m.Account, &m.Agent, &m.Room, &m.Sender, &at, &m.Thread, &route); err != nil {
 		return Inbound{}, err
 	}
-	m.At, m.Raw = time.UnixMilli(at).UTC(), json.RawMessage(raw)
+	m.At = time.UnixMilli(at).UTC()
 	if err := json.Unmarshal([]byte(route), &m.Route); err != nil {
 		return Inbound{}, fmt.Errorf("read the route of %s: %w", m.EventID, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/internal/doors"
 )
 
@@ -33,7 +34,7 @@ func (t *Tx) AddLetter(l Letter) error {
 	return nil
 }
 
-// Letters of an agent after seq, in order, at most limit.
+// Letters of an agent after seq, in order, at most limit. One that was stored when there was no bound is cut now.
 func (s *Store) Letters(ctx context.Context, agent string, after int64, limit int) ([]doors.Message, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT seq, event_id, work_item, at, person, may_instruct, text FROM mailbox
 		WHERE agent = ? AND seq > ? ORDER BY seq LIMIT ?`, agent, after, limit)
@@ -48,6 +49,7 @@ func (s *Store) Letters(ctx context.Context, agent string, after int64, limit in
 		if err := rows.Scan(&m.Seq, &m.ID, &m.WorkItem, &at, &m.Person, &m.MayInstruct, &m.Text); err != nil {
 			return nil, fmt.Errorf("read the mailbox of %s: %w", agent, err)
 		}
+		m.Text, _ = routing.Letter(m.Text)
 		m.At = time.UnixMilli(at).UTC().Format(time.RFC3339Nano)
 		out = append(out, m)
 	}

@@ -127,7 +127,7 @@ func TestInboxTakesOnce(t *testing.T) {
 			return err
 		})
 	}
-	m.Seq = 1
+	m.Seq, m.Raw = 1, nil // kept, and not read again
 	got, err := s.Waiting(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (w *Worker) open(ctx context.Context, m store.Inbound) error {
 		return err
 	}
 	return w.finish(ctx, m, "", func(tx *store.Tx) error {
-		if err := tx.AddLetter(letter(m)); err != nil || notice == "" {
+		if err := deliver(tx, m); err != nil || notice == "" {
 			return err
 		}
 		t, err := items.Thread(tx, item)
@@ -169,7 +169,7 @@ func (w *Worker) words(ctx context.Context, m store.Inbound) error {
 			return fmt.Errorf("answer the question of %s: %w", m.Route.WorkItem, err)
 		}
 	}
-	return w.finish(ctx, m, "", func(tx *store.Tx) error { return tx.AddLetter(letter(m)) })
+	return w.finish(ctx, m, "", func(tx *store.Tx) error { return deliver(tx, m) })
 }
 
 // decide makes the Approval. The manager judges it: whether the gate is still open, who may, and what the evidence is worth.

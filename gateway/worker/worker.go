@@ -115,7 +115,7 @@ func (w *Worker) effect(ctx context.Context, m store.Inbound) error {
 	case routing.Words:
 		return w.words(ctx, m)
 	case routing.Data:
-		return w.finish(ctx, m, "", func(tx *store.Tx) error { return tx.AddLetter(letter(m)) })
+		return w.finish(ctx, m, "", func(tx *store.Tx) error { return deliver(tx, m) })
 	case routing.Decide:
 		return w.decide(ctx, m)
 	case routing.Stop:
@@ -143,11 +143,21 @@ func (w *Worker) finish(ctx context.Context, m store.Inbound, reason string, res
 	return nil
 }
 
+// letter of a message. One that was routed by an earlier gateway may be of any length.
 func letter(m store.Inbound) store.Letter {
+	text, _ := routing.Letter(m.Route.Text)
 	return store.Letter{
 		Agent: m.Agent, EventID: m.EventID, WorkItem: m.Route.WorkItem, At: m.At, Person: m.Route.Person,
-		MayInstruct: m.Route.MayInstruct, Text: m.Route.Text,
+		MayInstruct: m.Route.MayInstruct, Text: text,
 	}
+}
+
+// deliver hands words on to the agent, and tells their sender what there is to tell about it.
+func deliver(tx *store.Tx, m store.Inbound) error {
+	if err := tx.AddLetter(letter(m)); err != nil || m.Route.Tell == "" {
+		return err
+	}
+	return tell(tx, m, m.Route.Tell, false)
 }
 
 // tell answers a message, where it was said.
