@@ -59,7 +59,8 @@ func TestDeletedObjectsComeBack(t *testing.T) {
 	name := "agent-" + a.Name
 	for _, o := range []client.Object{&corev1.ServiceAccount{ObjectMeta: named(name)}, &corev1.ConfigMap{ObjectMeta: named(name)}, &networkingv1.NetworkPolicy{ObjectMeta: named(name)},
 		&corev1.PersistentVolumeClaim{ObjectMeta: named("state-" + name + "-0")}, &appsv1.StatefulSet{ObjectMeta: named(name)}} {
-		t.Run(fmt.Sprintf("%T", o), func(*testing.T) { h.anew(o) })
+		t.Logf("%T", o)
+		h.anew(o)
 	}
 }
 

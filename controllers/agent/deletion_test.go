@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"context"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/controllertest"
@@ -110,5 +112,45 @@ func TestForeignPodIsLeftAlone(t *testing.T) {
 	b.pass()
 	if err := b.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
 		t.Errorf("an outdated pod of its own is still there: %v", err)
+	}
+}
+
+// The pod that was looked at is gone when it is to be replaced, and another has its name: that one is not touched, and nothing is told.
+func TestOnlyThePodThatWasSeenIsReplaced(t *testing.T) {
+	b := newBench(t, nil)
+	b.pass()
+	b.updated()
+	b.Status(b.Item, func() { b.Item.Status.State = v1alpha1.WorkItemAwaitingInput })
+	pod := b.outdated()
+	b.r.Client = b.Intercepted(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		b.Delete(pod)
+		pod = b.outdated()
+		return c.Delete(ctx, o, opts...)
+	}})
+	b.pass()
+	b.Read(pod)
+	if n := len(b.Logged("pod.replaced")); n != 0 || len(b.Heard()) != 0 {
+		t.Errorf("%d lines of a replacement that was none", n)
+	}
+}
+
+// The active item is deleted, and the cache does not know yet: no work is there to be interrupted.
+func TestPodIsReplacedWhenItsItemIsGone(t *testing.T) {
+	b := newBench(t, nil)
+	b.pass()
+	b.updated()
+	pod := b.outdated()
+	b.Delete(b.Item)
+	item := b.Item.DeepCopy()
+	b.r.Client = b.Intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, l, opts...)
+		if items, ok := l.(*v1alpha1.WorkItemList); ok {
+			items.Items = append(items.Items, *item)
+		}
+		return err
+	}})
+	b.pass()
+	if err := b.Admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
+		t.Errorf("it waits for an item that is gone: %v", err)
 	}
 }

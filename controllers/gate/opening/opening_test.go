@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/controllertest"
@@ -232,6 +233,20 @@ func TestCreateFails(t *testing.T) {
 	}
 	if _, _, err := opening.Create(t.Context(), failing{}, nil, g); !errors.Is(err, errAway) || !strings.Contains(err.Error(), g.Name) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A gate that is there and cannot be read is neither made nor taken for the one that is wanted.
+func TestCreateCannotSeeWhatIsThere(t *testing.T) {
+	b := controllertest.New(t, nil)
+	g := b.Gate(b.Plan(1, controllertest.Report), now)
+	again := g.DeepCopy()
+	again.ObjectMeta = metav1.ObjectMeta{Namespace: g.Namespace, Name: g.Name}
+	away := b.Intercepted(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return errAway
+	}})
+	if made, created, err := opening.Create(t.Context(), b.Admin, away, again); !errors.Is(err, errAway) || created || made != nil {
+		t.Errorf("got %+v, %t, %v", made, created, err)
 	}
 }
 

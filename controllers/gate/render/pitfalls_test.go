@@ -26,6 +26,16 @@ func TestPitfalls(t *testing.T) {
 		{"content of mixed alphabets", "fs.write", `{"content":"allow p` + "\u0430" + `ypal.example","path":"/srv/a"}`, []string{"step 2: content has words of mixed alphabets, which may read as others: pаypal"}},
 		{"bytes", "fs.write", `{"content":"IyEvYmluL3No","encoding":"base64","path":"/srv/a"}`, []string{"step 2: content is base64, which nobody can read here; decode it before you decide"}},
 		{"a gap", "fs.write", `{"content":"harmless` + strings.Repeat(" ", 40) + `rm","path":"/srv/a"}`, []string{"step 2: content has 40 spaces or more in a row; read what comes after them"}},
+		{"deep inside, and in a name", "exec", `{"options":{"а":["/srv",{"to":"е"}]}}`, []string{"step 2: options has characters beyond ASCII, which may look like others: U+0430, U+0435"}},
+		{"each character once", "fs.read", `{"path":"/ааеа"}`, []string{"step 2: path has characters beyond ASCII, which may look like others: U+0430, U+0435"}},
+		{"eight characters", "fs.read", `{"path":"/абвгдежз"}`,
+			[]string{"step 2: path has characters beyond ASCII, which may look like others: U+0430, U+0431, U+0432, U+0433, U+0434, U+0435, U+0436, U+0437"}},
+		{"nine characters", "fs.read", `{"path":"/абвгдежзи"}`,
+			[]string{"step 2: path has characters beyond ASCII, which may look like others: U+0430, U+0431, U+0432, U+0433, U+0434, U+0435, U+0436, U+0437, …"}},
+		{"more words than can be told", "fs.write", `{"content":"aа bа cа dа eа fа gа hа iа aа","path":"/srv/a"}`,
+			[]string{"step 2: content has words of mixed alphabets, which may read as others: aа, bа, cа, dа, eа, fа, gа, hа, …"}},
+		{"no JSON: it is shown to nobody", "fs.read", `{]`, nil},
+		{"39 spaces are not a gap", "fs.write", `{"content":"harmless` + strings.Repeat(" ", 39) + `rm","path":"/srv/a"}`, nil},
 		{"hidden ones are escaped anyway", "fs.read", `{"path":"/srv/\u202e"}`, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
