@@ -132,3 +132,25 @@ func TestItemMadeAnew(t *testing.T) {
 		t.Errorf("it has %+v of the first", again.Status.Plan)
 	}
 }
+
+// The agent is deleted and made anew while a stop waits for its answer. The answer is to a question about the first agent: it is refused,
+// the item says that nobody is asked any more, and another stop asks about the agent that is there.
+func TestAgentMadeAnewWhileStopped(t *testing.T) {
+	h := newHouse(t)
+	a := h.agent(nil)
+	w := h.state(h.item(a), v1alpha1.WorkItemWorking)
+	h.stop(w, "s1")
+	g := h.gate(names.HaltGate(w.Name, "s1", ""), "")
+	if err := h.admin.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	h.hindered(w, v1alpha1.ReasonAgentNotFound, "Agent "+a.Name+" does not exist.")
+	h.create(&v1alpha1.Agent{ObjectMeta: named(a.Name), Spec: a.Spec})
+	h.refused(h.says(g, v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, ""), v1alpha1.ReasonGateDecided)
+	h.gate(g.Name, v1alpha1.GateSuperseded)
+	h.hindered(w, v1alpha1.ReasonQuestionEnded,
+		"Gate "+g.Name+" asked how it goes on and ended before anybody answered; nothing runs. Stop again, with another ID, to be asked anew, or close the item.")
+	h.stop(w, "s2")
+	h.says(h.gate(names.HaltGate(w.Name, "s2", ""), ""), v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, "")
+	h.state(w, v1alpha1.WorkItemWorking)
+}
