@@ -186,7 +186,7 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 			a.log.InfoContext(ctx, "message.reconciled", "id", o.ID, "event_id", found.String())
 			return a.sent(ctx, o, found)
 		}
-	} else if err := a.Store.Sending(ctx, o.ID, o.Room); err != nil {
+	} else if ok, err := a.Store.Sending(ctx, o.ID, o.Room); err != nil || !ok {
 		return err
 	}
 	body, err := compose(o)

@@ -37,7 +37,7 @@ func (t *Tx) AddInbound(m Inbound) (added bool, err error) {
 	if m.Route.Kind == routing.Silence {
 		state = "done"
 	}
-	added, err = t.inserted(`INSERT INTO inbox(event_id, account, agent, room, sender, at, thread, raw, kind, work_item, route, state)
+	added, err = t.affected(`INSERT INTO inbox(event_id, account, agent, room, sender, at, thread, raw, kind, work_item, route, state)
 		VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		m.EventID, m.Account, m.Agent, m.Room, m.Sender, m.At.UnixMilli(), m.Thread, string(m.Raw), string(m.Route.Kind), m.Route.WorkItem,
 		string(route), state)

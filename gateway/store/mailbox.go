@@ -22,7 +22,7 @@ type Letter struct {
 
 // AddLetter puts it into the agent's mailbox, once.
 func (t *Tx) AddLetter(l Letter) error {
-	added, err := t.inserted(`INSERT INTO mailbox(agent, seq, event_id, work_item, at, person, may_instruct, text)
+	added, err := t.affected(`INSERT INTO mailbox(agent, seq, event_id, work_item, at, person, may_instruct, text)
 		SELECT ?1, 1 + COALESCE((SELECT MAX(seq) FROM mailbox WHERE agent = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7 WHERE true ON CONFLICT DO NOTHING`,
 		l.Agent, l.EventID, l.WorkItem, l.At.UnixMilli(), l.Person, l.MayInstruct, l.Text)
 	if err != nil {

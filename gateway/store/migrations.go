@@ -159,6 +159,26 @@ var migrations = []string{
 	-- When a message that is seen was sent, in ms, by the homeserver but never later than it came in; 0 where that is not known.
 	ALTER TABLE outbox ADD COLUMN seen_at INTEGER NOT NULL DEFAULT 0;
 	`,
+	`
+	-- IDs of lines are kept for each agent's newest, and no longer than other things.
+	ALTER TABLE progress_ids ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+	ALTER TABLE progress_ids ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+	UPDATE progress_ids SET agent = substr(id, 10, instr(substr(id, 10), '/') - 1), at = unixepoch() * 1000;
+	DELETE FROM progress_ids WHERE rowid IN (
+		SELECT r FROM (SELECT rowid AS r, row_number() OVER (PARTITION BY agent ORDER BY rowid DESC) AS n FROM progress_ids) WHERE n > 1000);
+	CREATE INDEX progress_ids_agent ON progress_ids(agent);
+
+	-- What is looked for by its item or original must not take the longer the more others have said.
+	CREATE INDEX outbox_item ON outbox(work_item, at);
+	CREATE INDEX outbox_edits ON outbox(replaces, seq) WHERE replaces <> '';
+	CREATE INDEX inbox_item ON inbox(work_item);
+	CREATE INDEX mailbox_item ON mailbox(work_item);
+
+	-- Words that stand in the room, or never will, are not needed here; nor are edits that newer ones took the place of.
+	UPDATE outbox SET content = '' WHERE state IN ('sent', 'failed');
+	DELETE FROM outbox WHERE state IN ('sent', 'failed') AND replaces <> ''
+		AND EXISTS (SELECT 1 FROM outbox n WHERE n.work_item = outbox.work_item AND n.replaces = outbox.replaces AND n.state = 'sent' AND n.seq > outbox.seq);
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

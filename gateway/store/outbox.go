@@ -56,7 +56,7 @@ var ErrConflict = errors.New("this ID was used for another message")
 // a message of its own.
 func (t *Tx) Send(o Outbound) error {
 	digest := digest(o.Sender, o.WorkItem, o.ReplyTo, o.Replaces, string(o.Content), o.Whole)
-	added, err := t.inserted(`INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, at, must)
+	added, err := t.affected(`INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, at, must)
 		VALUES(?, ?, ?, ?, ?, ?, ?, ?, COALESCE((SELECT id FROM outbox WHERE id = ? AND (state <> 'failed' OR event_id <> '')), ''), ?, ?, 'new', ?, ?)
 		ON CONFLICT DO NOTHING`,
 		o.ID, o.Sender, o.Agent, o.WorkItem, o.Room, o.Thread, o.ThreadOf, o.ReplyTo, o.Replaces, string(o.Content), digest, time.Now().UnixMilli(), o.Must)
@@ -65,7 +65,8 @@ func (t *Tx) Send(o Outbound) error {
 	}
 	if added {
 		t.changed = append(t.changed, TopicOutbox(o.Sender))
-		return nil
+		// Nobody needs an older edit that has not gone out.
+		return t.exec("DELETE FROM outbox WHERE replaces = ? AND replaces <> '' AND state = 'new' AND sender = ? AND id <> ?", o.Replaces, o.Sender, o.ID)
 	}
 	var have string
 	if err := t.QueryRowContext(t.ctx, "SELECT digest FROM outbox WHERE id = ?", o.ID).Scan(&have); err != nil {
@@ -119,11 +120,14 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 	return out, rows.Err()
 }
 
-// Sending notes, before the request, that it may reach the homeserver.
-func (s *Store) Sending(ctx context.Context, id, room string) error {
-	return s.Update(ctx, func(tx *Tx) error {
-		return tx.exec("UPDATE outbox SET state = 'sending', sent_room = ? WHERE id = ? AND state = 'new'", room, id)
+// Sending notes, before the request, that it may reach the homeserver. It is not to be sent if it does not wait any more: a newer
+// edit took its place, or it was sent before.
+func (s *Store) Sending(ctx context.Context, id, room string) (ok bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		ok, err = tx.affected("UPDATE outbox SET state = 'sending', sent_room = ? WHERE id = ? AND state = 'new'", room, id)
+		return err
 	})
+	return ok, err
 }
 
 // Sent notes the event that the message became. The first one counts.
@@ -131,17 +135,22 @@ func (s *Store) Sent(ctx context.Context, id, room, eventID string) error {
 	return s.Update(ctx, func(tx *Tx) error { return tx.Sent(id, room, eventID) })
 }
 
-// Sent notes the event that the message became. The first one counts.
+// Sent notes the event that the message became. The first one counts. Its words stand in the room now and are not kept here, and the
+// edits of the same message that went before it are forgotten, unless what was to be sent between is still to be looked for: back to
+// what was sent before it.
 func (t *Tx) Sent(id, room, eventID string) error {
-	res, err := t.ExecContext(t.ctx, "UPDATE outbox SET state = 'sent', event_id = ?, sent_room = ?, error = '' WHERE id = ? AND event_id = ''",
+	sent, err := t.affected("UPDATE outbox SET state = 'sent', event_id = ?, sent_room = ?, error = '', content = '' WHERE id = ? AND event_id = ''",
 		eventID, room, id)
-	if err != nil {
-		return fmt.Errorf("note that %s was sent: %w", id, err)
-	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return err
+	if err != nil || !sent {
+		return wrap(err, "note that %s was sent", id)
 	}
 	if err := t.wake(id); err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM outbox WHERE seq IN (
+			SELECT old.seq FROM outbox new JOIN outbox old ON old.replaces = new.replaces AND old.replaces <> '' AND old.sender = new.sender AND old.seq < new.seq
+			WHERE new.id = ? AND old.state IN ('sent', 'failed')
+				AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.sender = new.sender AND o.state IN ('new', 'sending') AND o.seq > old.seq AND o.seq < new.seq))`, id); err != nil {
 		return err
 	}
 	return t.exec("UPDATE threads SET root = ?, room = ? WHERE root_of = ?", eventID, room, id)
@@ -163,8 +172,8 @@ func (t *Tx) Mine(id, sender string) (bool, error) {
 func (t *Tx) Shown(prefix string) (shown bool, at time.Time, err error) {
 	var parts, seen int
 	var last int64
-	err = t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0), COALESCE(MAX(seen_at), 0) FROM outbox WHERE substr(id, 1, ?1) = ?2",
-		len(prefix), prefix).Scan(&parts, &seen, &last)
+	err = t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0), COALESCE(MAX(seen_at), 0) FROM outbox WHERE id >= ? AND id < ?",
+		prefix, after(prefix)).Scan(&parts, &seen, &last)
 	if last > 0 {
 		at = time.UnixMilli(last).UTC()
 	}
@@ -192,6 +201,12 @@ func (s *Store) Depths(ctx context.Context) (inbox, outbox int, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM inbox WHERE state = 'new'),
 		(SELECT COUNT(*) FROM outbox WHERE state IN ('new', 'sending'))`).Scan(&inbox, &outbox)
 	return inbox, outbox, err
+}
+
+// after is the first string behind all that begin with a prefix, which ends in an ordinary character.
+func after(prefix string) string {
+	last := len(prefix) - 1
+	return prefix[:last] + string(rune(prefix[last]+1))
 }
 
 func digest(parts ...string) string {

@@ -19,10 +19,14 @@ type Progress struct {
 	Message string
 }
 
+// keepIDs of lines of progress: a line that comes again is the same line only among so many of its agent's newest. A runtime repeats
+// none but the last.
+const keepIDs = 1000
+
 // AddProgress lets merge put news into the item's text. The same ID again changes nothing; with other news it is a conflict.
 func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string) string) error {
 	d := digest(agent, workItem, news)
-	added, err := t.inserted("INSERT INTO progress_ids(id, digest) VALUES(?, ?) ON CONFLICT DO NOTHING", id, d)
+	added, err := t.affected("INSERT INTO progress_ids(id, digest, agent, at) VALUES(?, ?, ?, ?) ON CONFLICT DO NOTHING", id, d, agent, time.Now().UnixMilli())
 	if err != nil {
 		return fmt.Errorf("store progress %s: %w", id, err)
 	}
@@ -35,6 +39,10 @@ func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string
 			return fmt.Errorf("%s: %w", id, ErrConflict)
 		}
 		return nil
+	}
+	if err := t.exec("DELETE FROM progress_ids WHERE agent = ?1 AND rowid <= (SELECT rowid FROM progress_ids WHERE agent = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+		agent, keepIDs); err != nil {
+		return fmt.Errorf("forget old progress of %s: %w", agent, err)
 	}
 	var old string
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT text FROM progress WHERE work_item = ?", workItem).Scan(&old)); err != nil {

@@ -34,29 +34,28 @@ func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.T
 	return failed, nil
 }
 
-// fail a message for good, and free what waits for its event: the newest edit of it is a message of its own, older ones say less
-// than that and are dropped, and what belongs into its thread goes outside.
+// fail a message for good, and free what waits for its event: the edit of it, of which Send keeps one, is a message of its own, and
+// what belongs into its thread goes outside.
 func (t *Tx) fail(id, reason string) error {
-	if err := t.exec("UPDATE outbox SET state = 'failed', error = ? WHERE id = ? AND event_id = ''", reason, id); err != nil {
+	if err := t.exec("UPDATE outbox SET state = 'failed', error = ?, content = '' WHERE id = ? AND event_id = ''", reason, id); err != nil {
 		return err
 	}
 	if err := t.wake(id); err != nil {
 		return err
 	}
-	var room, newest string
+	var room, edit string
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT sent_room FROM outbox WHERE id = ?", id).Scan(&room)); err != nil {
 		return err
 	}
-	if _, err := found(t.QueryRowContext(t.ctx, "SELECT id FROM outbox WHERE state IN ('new', 'sending') AND replaces = ? ORDER BY seq DESC LIMIT 1", id).Scan(&newest)); err != nil {
+	if _, err := found(t.QueryRowContext(t.ctx, "SELECT id FROM outbox WHERE state IN ('new', 'sending') AND replaces = ?", id).Scan(&edit)); err != nil {
 		return err
 	}
 	for _, q := range []struct {
 		query string
 		args  []any
 	}{
-		{"UPDATE outbox SET replaces = '' WHERE id = ?", []any{newest}},
-		{"UPDATE outbox SET state = 'failed', error = 'a newer edit took its place' WHERE state IN ('new', 'sending') AND replaces = ?", []any{id}},
-		{"UPDATE progress SET message = ? WHERE message = ?", []any{newest, id}},
+		{"UPDATE outbox SET replaces = '' WHERE id = ?", []any{edit}},
+		{"UPDATE progress SET message = ? WHERE message = ?", []any{edit, id}},
 		{"UPDATE outbox SET thread_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE state IN ('new', 'sending') AND thread_of = ?", []any{room, id}},
 		{"UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE root = '' AND root_of = ?", []any{room, id}},
 	} {
@@ -86,7 +85,7 @@ func (t *Tx) wake(id string) error {
 
 // Release says that nobody has to read the messages of a prefix any more: what of them is refused has failed.
 func (t *Tx) Release(prefix string) error {
-	return t.exec("UPDATE outbox SET must = 0, not_before = 0 WHERE must = 1 AND state IN ('new', 'sending') AND substr(id, 1, ?1) = ?2", len(prefix), prefix)
+	return t.exec("UPDATE outbox SET must = 0, not_before = 0 WHERE must = 1 AND state IN ('new', 'sending') AND id >= ? AND id < ?", prefix, after(prefix))
 }
 
 // Hidden tells how many messages about an agent's work that somebody must read the homeserver refuses, and a reason that it gave.

@@ -4,7 +4,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,15 +80,15 @@ func TestNothingWaitsForWhatFailed(t *testing.T) {
 		},
 		"a message with edits": {
 			nil, []Outbound{{ID: "progress"}, edit("2", "progress"), edit("3", "progress"), edit("4", "progress")},
-			[]string{"progress"}, []string{"4@!r//"}, nil, []string{"2", "3", "progress"},
+			[]string{"progress"}, []string{"4@!r//"}, nil, []string{"progress"},
 		},
 		"and the edit that took its place": {
 			nil, []Outbound{{ID: "progress"}, edit("2", "progress")},
 			[]string{"progress", "2"}, nil, nil, []string{"2", "progress"},
 		},
 		"an edit": {
-			[]Outbound{{ID: "progress"}}, []Outbound{edit("2", "progress"), edit("3", "progress")},
-			[]string{"2"}, []string{"3@!r//$progress"}, nil, []string{"2"},
+			[]Outbound{{ID: "progress"}}, []Outbound{edit("2", "progress"), {ID: "say"}},
+			[]string{"2"}, []string{"say@!r//"}, nil, []string{"2"},
 		},
 		"root and progress within its thread": {
 			nil, []Outbound{root, inThread("progress"), {ID: "2", ThreadOf: "root", Replaces: "progress"}},
@@ -111,7 +113,7 @@ func TestNothingWaitsForWhatFailed(t *testing.T) {
 			}
 			said(t, s, tc.unsent...)
 			for _, id := range tc.refused {
-				if err := s.Sending(t.Context(), id, "!r"); err != nil {
+				if _, err := s.Sending(t.Context(), id, "!r"); err != nil {
 					t.Fatal(err)
 				}
 				if !refuse(t, s, id) {
@@ -158,7 +160,7 @@ func TestThreadWithoutRoot(t *testing.T) {
 	s := open(t, t.TempDir())
 	said(t, s, Outbound{ID: "root", Room: "!r"})
 	update(t, s, func(tx *Tx) error { return tx.AddThread(Thread{WorkItem: "wi-1", Agent: "ops", RootOf: "root"}) })
-	if err := s.Sending(t.Context(), "root", "!r"); err != nil {
+	if _, err := s.Sending(t.Context(), "root", "!r"); err != nil {
 		t.Fatal(err)
 	}
 	said(t, s, Outbound{ID: "gate", Sender: ByApprovals, ThreadOf: "root"})
@@ -269,15 +271,25 @@ func TestLaterComesLast(t *testing.T) {
 	}
 }
 
-// A store of before in which messages wait for some that have failed: opening it frees them.
-func TestOldStoreIsFreed(t *testing.T) {
-	dir := t.TempDir()
+// ofBefore makes a store as an earlier version left it.
+func ofBefore(t *testing.T, dir string, version int, with string) {
+	t.Helper()
 	old, err := sql.Open("sqlite", "file:"+filepath.Join(dir, fileName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Exec(migrations[0] + migrations[1] + `
-		PRAGMA user_version = 2;
+	if _, err := old.Exec(strings.Join(migrations[:version], ";") + fmt.Sprintf("; PRAGMA user_version = %d;", version) + with); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A store of before in which messages wait for some that have failed: opening it frees them.
+func TestOldStoreIsFreed(t *testing.T) {
+	dir := t.TempDir()
+	ofBefore(t, dir, 2, `
 		INSERT INTO rooms(agent, wanted, room) VALUES('ops', '#ops:x', '!r');
 		INSERT INTO threads(work_item, agent, room, root, root_of) VALUES('lost', 'ops', '', '', 'root/lost'), ('well', 'ops', '!r', '$well', 'root/well');
 		INSERT INTO progress(work_item, agent, text, version, shown, shown_at) VALUES('lost', 'ops', 't', 9, 4, 1), ('well', 'ops', 't', 9, 4, 1), ('none', 'ops', 't', 1, 0, 0);
@@ -295,12 +307,7 @@ func TestOldStoreIsFreed(t *testing.T) {
 			["gate/said/part/0", "approvals", "well", "", "", "sent", "$said"],
 			["progress/well", "agent/ops", "well", "", "", "sent", "$p"],
 			["progress/well/4", "agent/ops", "well", "", "progress/well", "new", ""]
-		]')`); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+		]')`)
 	s := open(t, dir)
 	if diff := cmp.Diff([]string{"progress/lost/4@!was//", "say/ops/1@!was//", "progress/well/4@!r//$p"}, sayable(t, s, ByAgent("ops"))); diff != "" {
 		t.Errorf("the agent: -want +got:\n%s", diff)

@@ -19,12 +19,15 @@ import (
 const (
 	fileName = "gateway.db"
 	lockName = "gateway.lock"
+	// walBytes is how much the log beside the file keeps of its room once what it holds is in the file.
+	walBytes = 8 << 20
 )
 
 // Store is the open file. It has one connection, so nothing inside Update or View may call methods of the Store.
 type Store struct {
 	db    *sql.DB
 	lock  *os.File
+	dir   string
 	epoch string
 	hub   hub
 }
@@ -48,7 +51,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 		}
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	s := &Store{lock: lock}
+	s := &Store{lock: lock, dir: dir}
 	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
 		_ = s.Close() // the first error says more
 		return nil, err
@@ -67,7 +70,7 @@ func (s *Store) open(ctx context.Context, path string) error {
 	}
 	// The time options and foreign keys are what mautrix's stores want that will share this file.
 	s.db, err = sql.Open("sqlite", "file:"+path+"?_pragma=foreign_keys(1)&_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)"+
-		"&_pragma=synchronous(FULL)&_txlock=immediate&_time_format=sqlite&_timezone=UTC")
+		fmt.Sprintf("&_pragma=journal_size_limit(%d)", walBytes)+"&_pragma=synchronous(FULL)&_txlock=immediate&_time_format=sqlite&_timezone=UTC")
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
@@ -140,8 +143,15 @@ func (t *Tx) exec(query string, args ...any) error {
 	return err
 }
 
-// inserted tells whether an INSERT … ON CONFLICT DO NOTHING made a row.
-func (t *Tx) inserted(query string, args ...any) (bool, error) {
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+// affected tells whether an INSERT … ON CONFLICT DO NOTHING made a row, or an UPDATE found one.
+func (t *Tx) affected(query string, args ...any) (bool, error) {
 	res, err := t.ExecContext(t.ctx, query, args...)
 	if err != nil {
 		return false, err
