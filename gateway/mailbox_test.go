@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/doors"
 )
 
@@ -136,6 +138,40 @@ func TestDoorSlowsDownWhoShouts(t *testing.T) {
 	}
 	if got := r.call(dev, http.MethodGet, "/v1/inbox", nil, nil); got != http.StatusConflict {
 		t.Errorf("another agent's pod got %d", got)
+	}
+}
+
+// Who has said a day's worth is told until when, also by the gateway that comes next. What was taken before stays taken.
+func TestDoorHasABudgetForTheDay(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	ops := r.pod("ops")
+	r.say(r.lucas, "nginx", "")
+	item := r.item(1)
+	send := func(id, kind string) (int, doors.Problem) {
+		t.Helper()
+		var p doors.Problem
+		return r.call(ops, http.MethodPost, "/v1/outbox", doors.Outgoing{ID: id, WorkItem: item.Name, Kind: kind, Text: "hello"}, &p), p
+	}
+	if got := r.call(ops, http.MethodPost, "/v1/outbox", doors.Outgoing{ID: "1", WorkItem: item.Name, Kind: doors.Say, Text: "hello"}, nil); got != http.StatusAccepted {
+		t.Fatalf("status %d", got)
+	}
+	r.must(r.store.Update(t.Context(), func(tx *store.Tx) error { return tx.Spend("ops", store.DayBytes-1200, time.Now()) }))
+	for range 2 {
+		for _, kind := range []string{doors.Say, doors.Progress} {
+			if status, p := send("2", kind); status != http.StatusTooManyRequests || p.Reason != "BudgetSpent" || !strings.Contains(p.Message, "this is taken from") {
+				t.Errorf("%s: status %d, %+v", kind, status, p)
+			}
+		}
+		if got := r.call(ops, http.MethodPost, "/v1/outbox", doors.Outgoing{ID: "1", WorkItem: item.Name, Kind: doors.Say, Text: "hello"}, nil); got != http.StatusAccepted {
+			t.Errorf("what was taken before got %d", got)
+		}
+		r.halt()
+		r.start()
+	}
+	r.hear(r.ops, "^hello$", "", "")
+	if n := r.said("^hello$|^• hello$"); n != 1 {
+		t.Errorf("it was said %d times", n)
 	}
 }
 

@@ -55,6 +55,7 @@ type rig struct {
 	cfg   *rest.Config
 	ns    string
 	dir   string
+	store *store.Store   // of the gateway that runs
 	lucas *person.Person // instructs and approves
 	anna  *person.Person // instructs
 	eve   *person.Person // a stranger
@@ -200,6 +201,7 @@ func (r *rig) start() {
 	r.t.Helper()
 	s, err := store.Open(r.t.Context(), filepath.Join(r.dir, "state"))
 	r.must(err)
+	r.store = s
 	cfg := rest.CopyConfig(r.cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return faulty{&r.away, &r.blind, next} })
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{

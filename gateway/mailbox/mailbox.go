@@ -19,9 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/gateway/items"
-	"nisse.io/nisse/gateway/progress"
-	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/podauth"
@@ -183,15 +180,16 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request, id podauth.Identit
 		return
 	}
 	err = d.Store.Update(r.Context(), func(tx *store.Tx) error {
-		if out.Kind == doors.Progress {
-			if _, err := items.Thread(tx, item); err != nil {
-				return err
-			}
-			return tx.AddProgress("progress/"+id.Agent+"/"+out.ID, id.Agent, out.WorkItem, out.Text, func(old string) string { return progress.Merge(old, out.Text) })
+		fresh, err := put(tx, item, id.Agent, out)
+		if err != nil || !fresh {
+			return err
 		}
-		return say(tx, item, id.Agent, out)
+		return tx.Spend(id.Agent, cost(out), time.Now())
 	})
+	var over *store.OverBudget
 	switch {
+	case errors.As(err, &over):
+		d.spent(r.Context(), w, id.Agent, over)
 	case errors.Is(err, store.ErrConflict):
 		podauth.Problem(w, http.StatusConflict, "Conflict", fmt.Sprintf("id %q was used for another message", sanitize.Line(out.ID, maxID)))
 	case err != nil:
@@ -201,27 +199,6 @@ func (d *Door) outbox(w http.ResponseWriter, r *http.Request, id podauth.Identit
 			slog.String("kind", out.Kind))
 		w.WriteHeader(http.StatusAccepted)
 	}
-}
-
-// say puts the agent's words into the item's thread, in as many messages as they need.
-func say(tx *store.Tx, item *v1alpha1.WorkItem, agent string, out doors.Outgoing) error {
-	t, err := items.Thread(tx, item)
-	if err != nil {
-		return err
-	}
-	if err := progress.Flush(tx, item.Name); err != nil {
-		return err
-	}
-	for n, part := range render.Markdown(out.Text) {
-		id := "say/" + agent + "/" + out.ID
-		if n > 0 {
-			id += fmt.Sprintf("#%d", n)
-		}
-		if err := tx.Send(items.In(t, store.Outbound{ID: id, Sender: store.ByAgent(agent), Content: part.JSON(), Whole: out.Text})); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // item by name. One that the cache does not have yet may exist all the same.

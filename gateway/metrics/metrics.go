@@ -31,6 +31,10 @@ var (
 	Refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nisse_gateway_messages_refused_total", Help: "Messages that the homeserver refused, by what they are.",
 	}, []string{"kind"})
+	// OverBudget counts what was not taken from agents that had a day's worth stored.
+	OverBudget = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "nisse_gateway_over_budget_total", Help: "Messages of agents that were not taken because the day's budget was spent.",
+	})
 	// GapEvents counts events that were fetched because a sync left them out.
 	GapEvents = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_gap_events_total", Help: "Events fetched from history because a sync left them out.",
@@ -51,7 +55,7 @@ func Register(r prometheus.Registerer, depths func() (inbox, outbox int)) error 
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, GapEvents, Refusals, ConnectionsRefused,
+		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, OverBudget, GapEvents, Refusals, ConnectionsRefused,
 		gauge("nisse_gateway_inbox_depth", "Messages whose effect is not done.", func() float64 { n, _ := depths(); return float64(n) }),
 		gauge("nisse_gateway_outbox_depth", "Messages that wait to be sent.", func() float64 { _, n := depths(); return float64(n) }),
 	} {

@@ -102,7 +102,8 @@ func TestProgressIsEditedNotMoreOftenThan(t *testing.T) {
 				return err
 			}
 			news := fmt.Sprintf("step %d", n)
-			return tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) })
+			_, err := tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) })
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +175,7 @@ func TestFlush(t *testing.T) {
 				return err
 			}
 			if news != "" {
-				if err := tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) }); err != nil {
+				if _, err := tx.AddProgress(news, "ops", "wi-1", news, func(old string) string { return Merge(old, news) }); err != nil {
 					return err
 				}
 			}

@@ -109,7 +109,7 @@ func lines(t *testing.T, s *Store, agent string, from, to int) {
 	text := strings.Repeat("x", 300)
 	update(t, s, func(tx *Tx) error {
 		for n := from; n < to; n++ {
-			if err := tx.AddProgress(fmt.Sprintf("progress/%s/01JDZ8Q2V5T3C9%012d", agent, n), agent, "wi-"+agent, text+fmt.Sprint(n), func(string) string { return strings.Repeat(text, 30) }); err != nil {
+			if _, err := tx.AddProgress(fmt.Sprintf("progress/%s/01JDZ8Q2V5T3C9%012d", agent, n), agent, "wi-"+agent, text+fmt.Sprint(n), func(string) string { return strings.Repeat(text, 30) }); err != nil {
 				return err
 			}
 		}

@@ -179,6 +179,15 @@ var migrations = []string{
 	DELETE FROM outbox WHERE state IN ('sent', 'failed') AND replaces <> ''
 		AND EXISTS (SELECT 1 FROM outbox n WHERE n.work_item = outbox.work_item AND n.replaces = outbox.replaces AND n.state = 'sent' AND n.seq > outbox.seq);
 	`,
+	`
+	-- What an agent's pod had stored, by the hour since 1970.
+	CREATE TABLE spent(
+		agent TEXT NOT NULL,
+		hour  INTEGER NOT NULL,
+		bytes INTEGER NOT NULL,
+		PRIMARY KEY(agent, hour)
+	) STRICT, WITHOUT ROWID;
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

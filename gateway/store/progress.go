@@ -24,32 +24,32 @@ type Progress struct {
 const keepIDs = 1000
 
 // AddProgress lets merge put news into the item's text. The same ID again changes nothing; with other news it is a conflict.
-func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string) string) error {
+func (t *Tx) AddProgress(id, agent, workItem, news string, merge func(old string) string) (added bool, err error) {
 	d := digest(agent, workItem, news)
-	added, err := t.affected("INSERT INTO progress_ids(id, digest, agent, at) VALUES(?, ?, ?, ?) ON CONFLICT DO NOTHING", id, d, agent, time.Now().UnixMilli())
+	added, err = t.affected("INSERT INTO progress_ids(id, digest, agent, at) VALUES(?, ?, ?, ?) ON CONFLICT DO NOTHING", id, d, agent, time.Now().UnixMilli())
 	if err != nil {
-		return fmt.Errorf("store progress %s: %w", id, err)
+		return false, fmt.Errorf("store progress %s: %w", id, err)
 	}
 	if !added {
 		var have string
 		if err := t.QueryRowContext(t.ctx, "SELECT digest FROM progress_ids WHERE id = ?", id).Scan(&have); err != nil {
-			return fmt.Errorf("read progress %s: %w", id, err)
+			return false, fmt.Errorf("read progress %s: %w", id, err)
 		}
 		if have != d {
-			return fmt.Errorf("%s: %w", id, ErrConflict)
+			return false, fmt.Errorf("%s: %w", id, ErrConflict)
 		}
-		return nil
+		return false, nil
 	}
 	if err := t.exec("DELETE FROM progress_ids WHERE agent = ?1 AND rowid <= (SELECT rowid FROM progress_ids WHERE agent = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
 		agent, keepIDs); err != nil {
-		return fmt.Errorf("forget old progress of %s: %w", agent, err)
+		return false, fmt.Errorf("forget old progress of %s: %w", agent, err)
 	}
 	var old string
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT text FROM progress WHERE work_item = ?", workItem).Scan(&old)); err != nil {
-		return fmt.Errorf("read the progress of %s: %w", workItem, err)
+		return false, fmt.Errorf("read the progress of %s: %w", workItem, err)
 	}
 	t.changed = append(t.changed, TopicProgress)
-	return t.exec(`INSERT INTO progress(work_item, agent, text, version, shown, shown_at) VALUES(?1, ?2, ?3, 1, 0, 0)
+	return true, t.exec(`INSERT INTO progress(work_item, agent, text, version, shown, shown_at) VALUES(?1, ?2, ?3, 1, 0, 0)
 		ON CONFLICT DO UPDATE SET text = ?3, version = version + 1`, workItem, agent, merge(old))
 }
 

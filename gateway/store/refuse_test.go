@@ -57,7 +57,8 @@ func progressOf(t *testing.T, s *Store, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
 		update(t, s, func(tx *Tx) error {
-			return tx.AddProgress("id/"+text, "ops", "wi-1", text, func(string) string { return text })
+			_, err := tx.AddProgress("id/"+text, "ops", "wi-1", text, func(string) string { return text })
+			return err
 		})
 	}
 }

@@ -294,7 +294,8 @@ func TestProgressVersions(t *testing.T) {
 	s := open(t, t.TempDir())
 	add := func(id, news string) error {
 		return s.Update(context.Background(), func(tx *Tx) error {
-			return tx.AddProgress(id, "ops", "wi-1", news, func(old string) string { return old + "|" + news })
+			_, err := tx.AddProgress(id, "ops", "wi-1", news, func(old string) string { return old + "|" + news })
+			return err
 		})
 	}
 	for _, err := range []error{add("1", "a"), add("2", "b"), add("1", "a")} {
