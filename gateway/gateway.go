@@ -87,7 +87,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	work := &worker.Worker{Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log}
 	shown := &progress.Keeper{Store: o.Store, Log: o.Log, Every: progress.Every}
 	for _, run := range []manager.RunnableFunc{
-		keeper.Run, work.Run, shown.Run, o.Store.Housekeeping,
+		keeper.Run, work.Run, shown.Run,
+		func(ctx context.Context) error {
+			o.Store.Housekeeping(ctx, o.Log)
+			return nil
+		},
 		func(ctx context.Context) error { return serve(ctx, "door", o.Bind, auth.Require(door.Handler())) },
 	} {
 		if err := mgr.Add(run); err != nil {

@@ -53,6 +53,14 @@ func Serve(ctx context.Context, cfg *rest.Config, o Options, metricsAddress stri
 			return -1, -1
 		}
 		return inbox, outbox
+	}, func() (files, reusable, free int64) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		space, err := o.Store.Space(ctx)
+		if err != nil {
+			return -1, -1, -1
+		}
+		return space.Files, space.Reusable, space.Free
 	}); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}

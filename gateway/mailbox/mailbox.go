@@ -217,6 +217,10 @@ func (d *Door) item(ctx context.Context, name string) (*v1alpha1.WorkItem, error
 
 func (d *Door) broken(ctx context.Context, w http.ResponseWriter, err error) {
 	d.Log.ErrorContext(ctx, "door.failed", "error", err.Error())
+	if errors.Is(err, store.ErrFull) {
+		podauth.Problem(w, http.StatusServiceUnavailable, "StoreFull", "the gateway's volume is full; nothing of this was kept, try again later")
+		return
+	}
 	podauth.Problem(w, http.StatusInternalServerError, "Internal", "the gateway's store failed; try again")
 }
 

@@ -35,6 +35,10 @@ var (
 	OverBudget = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_over_budget_total", Help: "Messages of agents that were not taken because the day's budget was spent.",
 	})
+	// StoreFull counts what could not be stored for want of room.
+	StoreFull = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "nisse_gateway_store_full_total", Help: "Transactions that failed because the store's volume is full.",
+	})
 	// GapEvents counts events that were fetched because a sync left them out.
 	GapEvents = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "nisse_gateway_gap_events_total", Help: "Events fetched from history because a sync left them out.",
@@ -49,15 +53,24 @@ var (
 	}, []string{"reason"})
 )
 
-// Register all of it, with the depths of inbox and outbox as the store tells them.
-func Register(r prometheus.Registerer, depths func() (inbox, outbox int)) error {
+// Register all of it, with the depths of inbox and outbox and the bytes of the store as the store tells them.
+func Register(r prometheus.Registerer, depths func() (inbox, outbox int), space func() (files, reusable, free int64)) error {
+	storeBytes := func(of string, value func() int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "nisse_gateway_store_bytes", Help: "Bytes of the store: its files, what of them is used again before they grow, and what its volume has left.",
+			ConstLabels: prometheus.Labels{"of": of},
+		}, func() float64 { return float64(value()) })
+	}
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	for _, c := range []prometheus.Collector{
-		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, OverBudget, GapEvents, Refusals, ConnectionsRefused,
+		SyncedAt, EventDelay, Routed, Reconciled, RateLimited, Refused, OverBudget, StoreFull, GapEvents, Refusals, ConnectionsRefused,
 		gauge("nisse_gateway_inbox_depth", "Messages whose effect is not done.", func() float64 { n, _ := depths(); return float64(n) }),
 		gauge("nisse_gateway_outbox_depth", "Messages that wait to be sent.", func() float64 { _, n := depths(); return float64(n) }),
+		storeBytes("files", func() int64 { n, _, _ := space(); return n }),
+		storeBytes("reusable", func() int64 { _, n, _ := space(); return n }),
+		storeBytes("volume_free", func() int64 { _, _, n := space(); return n }),
 	} {
 		if err := r.Register(c); err != nil {
 			return err

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -54,18 +55,19 @@ func (s *Store) Prune(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// Housekeeping prunes now and every hour, until the context ends.
-func (s *Store) Housekeeping(ctx context.Context) error {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
+// Housekeeping prunes now and every hour, until the context ends. What fails is tried again soon: without room there may be none for
+// pruning either, and the gateway goes on.
+func (s *Store) Housekeeping(ctx context.Context, log *slog.Logger) {
 	for {
+		wait := time.Hour
 		if err := s.Prune(ctx, time.Now().Add(-Keep)); err != nil && ctx.Err() == nil {
-			return err
+			log.ErrorContext(ctx, "store.unpruned", "error", err.Error())
+			wait = s.again
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 )
@@ -30,6 +31,8 @@ type Store struct {
 	dir   string
 	epoch string
 	hub   hub
+	// again is when pruning that failed is tried again.
+	again time.Duration
 }
 
 // ErrLocked is returned when another gateway has the file open.
@@ -51,7 +54,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 		}
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	s := &Store{lock: lock, dir: dir}
+	s := &Store{lock: lock, dir: dir, again: time.Minute}
 	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
 		_ = s.Close() // the first error says more
 		return nil, err
@@ -115,14 +118,18 @@ func (t *Tx) After(f func()) { t.after = append(t.after, f) }
 func (s *Store) Update(ctx context.Context, f func(*Tx) error) error {
 	t, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return full(fmt.Errorf("begin: %w", err))
 	}
 	tx := &Tx{Tx: t, ctx: ctx}
 	if err := f(tx); err != nil {
+		if err = full(err); errors.Is(err, ErrFull) {
+			_ = t.Rollback() // SQLite has done it already, and says so
+			return err
+		}
 		return errors.Join(err, ignoreDone(t.Rollback()))
 	}
 	if err := t.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return full(fmt.Errorf("commit: %w", err))
 	}
 	s.hub.tell(tx.changed)
 	for _, f := range tx.after {
