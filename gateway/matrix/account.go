@@ -80,7 +80,7 @@ type Options struct {
 	Timing Timing
 }
 
-// Timing of what an account does when things fail.
+// Timing of what an account does when things fail, and how much it takes at once.
 type Timing struct {
 	// Backoff after the first failure and at most; 1 s and 1 min.
 	Backoff, MaxBackoff time.Duration
@@ -92,6 +92,10 @@ type Timing struct {
 	Retry time.Duration
 	// Timeline is how many events of a room one sync brings; 50.
 	Timeline int
+	// Answer is how many bytes of one answer are read; 16 MB. Where there are more, fewer events are asked for at once.
+	Answer int64
+	// Gap is how many bytes of messages one gap may hold; 32 MB.
+	Gap int
 }
 
 func (t Timing) withDefaults() Timing {
@@ -107,6 +111,12 @@ func (t Timing) withDefaults() Timing {
 	set(&t.Retry, 15*time.Second)
 	if t.Timeline == 0 {
 		t.Timeline = 50
+	}
+	if t.Answer == 0 {
+		t.Answer = 16 << 20
+	}
+	if t.Gap == 0 {
+		t.Gap = 32 << 20
 	}
 	return t
 }
@@ -133,6 +143,7 @@ func New(o Options) (*Account, error) {
 	client.DefaultHTTPRetries = 0 // retried here, where it is known what may be repeated
 	client.UserAgent = "nisse-gateway"
 	o.Timing = o.Timing.withDefaults()
+	client.Client, client.ResponseSizeLimit = httpClient(), o.Timing.Answer
 	return &Account{
 		Options: o, client: client, log: o.Log.With("account", o.UserID.String()),
 		wake: make(chan struct{}, 1), ready: map[id.RoomID]bool{},

@@ -17,6 +17,9 @@ type fault struct {
 	lost  atomic.Int64
 	deaf  atomic.Bool  // syncs fail
 	limit atomic.Int64 // sends that are answered 429
+	// Requests whose path ends so are sent to another address, if there is one.
+	away, elsewhere string
+	leads           atomic.Bool
 }
 
 // through lets the account reach its homeserver by way of f.
@@ -33,6 +36,10 @@ func (w *world) through(f *fault) {
 }
 
 func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.leads.Load() && strings.HasSuffix(r.URL.Path, f.away) {
+		http.Redirect(w, r, f.elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+		return
+	}
 	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.lose.Add(-1) >= 0 {
 		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		f.lost.Add(1)

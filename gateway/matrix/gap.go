@@ -15,7 +15,7 @@ import (
 const (
 	// pageSize of a request for history.
 	pageSize = 100
-	// maxPages of one gap: 50 000 events. Who floods a room beyond that loses the oldest of the flood.
+	// maxPages of one gap: 50 000 events, if they are not too long. Who floods a room beyond that loses the oldest of the flood.
 	maxPages = 500
 )
 
@@ -34,17 +34,16 @@ func (a *Account) missing(ctx context.Context, room id.RoomID, t mautrix.SyncTim
 		seen[e.ID] = true
 	}
 	var out []*event.Event
-	from := t.PrevBatch
+	from, bytes := t.PrevBatch, 0
 	for range maxPages {
-		var page *mautrix.RespMessages
-		err := patiently(ctx, func() (err error) {
-			page, err = a.client.Messages(ctx, room, from, "", mautrix.DirectionBackward, nil, pageSize)
-			return err
-		})
+		page, err := a.page(ctx, room, from)
 		if err != nil {
 			return nil, fmt.Errorf("read the history of %s: %w", room, err)
 		}
 		for _, e := range page.Chunk {
+			if bytes += len(e.Content.VeryRaw); bytes > a.Timing.Gap {
+				return a.cutOff(ctx, room, out), nil
+			}
 			if seen[e.ID] {
 				continue // pages may overlap
 			}
@@ -66,8 +65,26 @@ func (a *Account) missing(ctx context.Context, room id.RoomID, t mautrix.SyncTim
 		}
 		from = page.End
 	}
-	a.log.ErrorContext(ctx, "gap.too.long", "room", room.String(), "events", len(out))
-	return a.filled(ctx, room, out), nil
+	return a.cutOff(ctx, room, out), nil
+}
+
+// page of a room's history, going back. One that is too long is asked for in fewer events.
+func (a *Account) page(ctx context.Context, room id.RoomID, from string) (page *mautrix.RespMessages, err error) {
+	for size := pageSize; ; size = less(size) {
+		err = patiently(ctx, func() (err error) {
+			page, err = a.client.Messages(ctx, room, from, "", mautrix.DirectionBackward, nil, size)
+			return err
+		})
+		if !tooLong(err) || size == 1 {
+			return page, err
+		}
+	}
+}
+
+// cutOff is a gap of which the oldest is lost: nobody can be made to keep a flood in memory.
+func (a *Account) cutOff(ctx context.Context, room id.RoomID, newestFirst []*event.Event) []*event.Event {
+	a.log.ErrorContext(ctx, "gap.too.long", "room", room.String(), "events", len(newestFirst))
+	return a.filled(ctx, room, newestFirst)
 }
 
 func (a *Account) filled(ctx context.Context, room id.RoomID, newestFirst []*event.Event) []*event.Event {

@@ -107,6 +107,12 @@ func away(err error) bool {
 
 // explain an error to a person, on one line, without the URL and what else the client adds.
 func explain(err error) string {
+	switch {
+	case redirected(err):
+		return "it sends us to another address, which is not followed; name the homeserver's own address (--homeserver-url)"
+	case tooLong(err):
+		return "its answer is longer than is read"
+	}
 	var re mautrix.RespError
 	if errors.As(err, &re) && re.Err != "" {
 		return sanitize.Line(re.ErrCode+": "+re.Err, 300)

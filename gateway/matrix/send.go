@@ -228,11 +228,7 @@ func (a *Account) find(ctx context.Context, o store.Outbound) (id.EventID, error
 	}
 	from := ""
 	for range maxPages {
-		var page *mautrix.RespMessages
-		err := patiently(ctx, func() (err error) {
-			page, err = a.client.Messages(ctx, id.RoomID(o.Room), from, "", mautrix.DirectionBackward, nil, pageSize)
-			return err
-		})
+		page, err := a.page(ctx, id.RoomID(o.Room), from)
 		if err != nil {
 			return "", fmt.Errorf("look for %s in %s: %w", o.ID, o.Room, err)
 		}

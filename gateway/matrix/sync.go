@@ -20,11 +20,7 @@ import (
 // sync reads until the session ends. started is closed after the first answer was stored: until then our own earlier messages may
 // still come back and settle what is to be sent.
 func (a *Account) sync(ctx context.Context, fail *backoff, started chan<- struct{}) error {
-	filter, err := a.filter()
-	if err != nil {
-		return err
-	}
-	first := true
+	first, limit := true, a.Timing.Timeline
 	rooms := roomKeeper{Account: a, dirty: true}
 	if a.Desk != nil {
 		// Before anything is read it must be known which room counts. One that is not there yet holds nothing to read.
@@ -44,7 +40,7 @@ func (a *Account) sync(ctx context.Context, fail *backoff, started chan<- struct
 		} else if !rooms.settled() {
 			poll = min(poll, a.Timing.Retry)
 		}
-		err = a.read(ctx, since, filter, poll, &rooms)
+		err = a.read(ctx, since, limit, poll, &rooms)
 		if err == nil {
 			err = rooms.keep(ctx)
 		}
@@ -53,6 +49,10 @@ func (a *Account) sync(ctx context.Context, fail *backoff, started chan<- struct
 			return ctx.Err()
 		case errors.Is(err, mautrix.MUnknownToken):
 			return err
+		case tooLong(err) && limit > 1:
+			limit = less(limit) // what is left out is fetched
+			a.log.WarnContext(ctx, "sync.too.long", "events", limit)
+			continue
 		case err != nil:
 			a.log.WarnContext(ctx, "sync.failed", "error", err.Error())
 			a.unreachable(fail, err)
@@ -61,6 +61,7 @@ func (a *Account) sync(ctx context.Context, fail *backoff, started chan<- struct
 			continue
 		}
 		fail.ok()
+		limit = a.Timing.Timeline
 		if first {
 			first = false
 			close(started)
@@ -69,15 +70,15 @@ func (a *Account) sync(ctx context.Context, fail *backoff, started chan<- struct
 	return ctx.Err()
 }
 
-// filter leaves out what nobody here reads.
-func (a *Account) filter() (string, error) {
+// filter leaves out what nobody here reads, and all but the last events of each room.
+func filter(last int) (string, error) {
 	none := &mautrix.FilterPart{NotTypes: []event.Type{{Type: "*"}}}
 	b, err := json.Marshal(mautrix.Filter{
 		Presence: none, AccountData: none,
 		Room: &mautrix.RoomFilter{
 			Ephemeral: none, AccountData: none,
 			State:    &mautrix.FilterPart{LazyLoadMembers: true},
-			Timeline: &mautrix.FilterPart{Limit: a.Timing.Timeline, LazyLoadMembers: true},
+			Timeline: &mautrix.FilterPart{Limit: last, LazyLoadMembers: true},
 		},
 	})
 	return string(b), err
@@ -90,11 +91,15 @@ type batch struct {
 }
 
 // read takes one answer of the homeserver, completes it, and stores it.
-func (a *Account) read(ctx context.Context, since, filter string, poll time.Duration, rooms *roomKeeper) error {
+func (a *Account) read(ctx context.Context, since string, last int, poll time.Duration, rooms *roomKeeper) error {
+	filter, err := filter(last)
+	if err != nil {
+		return fmt.Errorf("make a filter: %w", err)
+	}
 	reqCtx, cancel := context.WithTimeout(ctx, poll+time.Minute)
 	defer cancel()
 	var res *mautrix.RespSync
-	err := patiently(reqCtx, func() (err error) {
+	err = patiently(reqCtx, func() (err error) {
 		res, err = a.client.FullSyncRequest(reqCtx, mautrix.ReqSync{
 			Since: since, Timeout: int(poll.Milliseconds()), FilterID: filter, SetPresence: event.PresenceOffline,
 		})
