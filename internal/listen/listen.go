@@ -15,7 +15,6 @@ const (
 	// PerAddress is how many connections one address may hold open, unless a server says otherwise. An agent's runtime holds six at most:
 	// the work stream, one or two calls of tools and a report at the broker, the mailbox's long poll and what it says at the gateway. An
 	// address is a pod's own in most clusters; where a node's masquerading lets all of its pods look like one, ten runtimes fit behind it.
-	// More would be no help to them, and 64 requests that each hold all that a request may are what a process of 256 MiB can stand.
 	PerAddress = 64
 	// Total of all addresses, unless a server says otherwise. An open connection that is idle costs about 20 KB, one with as large a header
 	// as it may have about twice that: 1024 are 40 MB.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -29,8 +30,9 @@ func With(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, caller{identity: id})
 }
 
-// Require lets only agents' current pods through. Others get 401, 429 when their address tries too many tokens, or 503
-// when the API server cannot be asked, with a doors.Problem as body.
+// Require lets only agents' current pods through, and of one agent no more than a few requests at once. Others get 401, 429 when their
+// address tries too many tokens or the agent's requests under way are enough, or 503 when the API server cannot be asked, with a
+// doors.Problem as body.
 func (a *Authenticator) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := Bearer(r)
@@ -44,6 +46,12 @@ func (a *Authenticator) Require(next http.Handler) http.Handler {
 			WriteProblem(w, err)
 			return
 		}
+		if !a.underWay.begin(id.Agent) {
+			w.Header().Set("Retry-After", "1")
+			Problem(w, http.StatusTooManyRequests, "RateLimited", fmt.Sprintf("%d requests of agent %s are under way already; wait for one to end", maxUnderWay, id.Agent))
+			return
+		}
+		defer a.underWay.end(id.Agent)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, caller{id, token})))
 	})
 }

@@ -16,6 +16,37 @@ const (
 	maxAddresses     = 4096
 )
 
+// maxUnderWay is how many requests of one agent a door works on at once, open streams and patient looks among them. A runtime has six at
+// most; each may hold a body for as long as its call takes, which costs the broker some 2 MB where the body is as large as it may be.
+const maxUnderWay = 24
+
+// underWay are the requests that a door works on, by agent.
+type underWay struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (u *underWay) begin(agent string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by[agent] >= maxUnderWay {
+		return false
+	}
+	if u.by == nil {
+		u.by = map[string]int{}
+	}
+	u.by[agent]++
+	return true
+}
+
+func (u *underWay) end(agent string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by[agent]--; u.by[agent] == 0 {
+		delete(u.by, agent)
+	}
+}
+
 // limits of reviews by address.
 type limits struct {
 	mu sync.Mutex

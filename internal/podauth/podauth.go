@@ -61,7 +61,8 @@ type Authenticator struct {
 	audience  string
 	now       func() time.Time
 
-	limits limits
+	limits   limits
+	underWay underWay
 
 	mu   sync.Mutex
 	seen map[[sha256.Size]byte]answer

@@ -236,3 +236,50 @@ func TestGuessersAreSlowedDown(t *testing.T) {
 		t.Errorf("another address: %d", code)
 	}
 }
+
+// One agent's requests that do not end take no room from another's, and one that ends makes room.
+func TestRequestsUnderWay(t *testing.T) {
+	ops, dev := &api{status: good(), pod: pod()}, &api{status: good(), pod: pod()}
+	dev.status.User.Username, dev.status.User.Extra[extraPodName], dev.pod.Name = "system:serviceaccount:nisse:agent-dev", []string{"agent-dev-0"}, "agent-dev-0"
+	a := newAuthenticator(ops, ops, "nisse", "broker", time.Now)
+	begun, end := make(chan struct{}), make(chan struct{})
+	h := a.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			begun <- struct{}{}
+			<-end
+		}
+	}))
+	ask := func(method, token string) int {
+		r := httptest.NewRequest(method, "/mcp", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	ended := make(chan int)
+	for range maxUnderWay {
+		go func() { ended <- ask(http.MethodPost, "ops") }()
+		<-begun
+	}
+	if code := ask(http.MethodGet, "ops"); code != http.StatusTooManyRequests {
+		t.Errorf("one more: %d", code)
+	}
+	a.reviewer, a.pods = dev, dev // the other's token is asked about there
+	if code := ask(http.MethodGet, "dev"); code != http.StatusOK {
+		t.Errorf("another agent's: %d", code)
+	}
+	end <- struct{}{}
+	if code := <-ended; code != http.StatusOK {
+		t.Errorf("one that waited: %d", code)
+	}
+	if code := ask(http.MethodGet, "ops"); code != http.StatusOK {
+		t.Errorf("one more, when one has ended: %d", code)
+	}
+	close(end)
+	for range maxUnderWay - 1 {
+		<-ended
+	}
+	if left := len(a.underWay.by); left != 0 {
+		t.Errorf("%d agents have requests under way when all have ended", left)
+	}
+}
