@@ -8,7 +8,7 @@ import (
 
 // Refused notes that the homeserver will not take a message as it is. One that must be read is kept, to be said plainly, not before
 // a time; if even that was refused already, instead is said beside it, once. Any other has failed for good, and what waits for its
-// event does not any more. failed tells which.
+// event does not any more: failed, unless it stands in the room after all.
 func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.Time, instead Outbound) (failed bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		var sender string
@@ -19,7 +19,8 @@ func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.T
 		case err != nil:
 			return err
 		case failed:
-			return tx.fail(id, reason)
+			failed, err = tx.fail(id, reason)
+			return err
 		case refusals > 1:
 			if err := tx.Send(instead); err != nil {
 				return err
@@ -35,20 +36,21 @@ func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.T
 }
 
 // fail a message for good, and free what waits for its event: the edit of it, of which Send keeps one, is a message of its own, and
-// what belongs into its thread goes outside.
-func (t *Tx) fail(id, reason string) error {
-	if err := t.exec("UPDATE outbox SET state = 'failed', error = ?, content = '' WHERE id = ? AND event_id = ''", reason, id); err != nil {
-		return err
+// what belongs into its thread goes outside. One that came back from the room meanwhile has its event, and nothing changes.
+func (t *Tx) fail(id, reason string) (failed bool, err error) {
+	failed, err = t.affected("UPDATE outbox SET state = 'failed', error = ?, content = '' WHERE id = ? AND event_id = ''", reason, id)
+	if err != nil || !failed {
+		return false, err
 	}
 	if err := t.wake(id); err != nil {
-		return err
+		return false, err
 	}
 	var room, edit string
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT sent_room FROM outbox WHERE id = ?", id).Scan(&room)); err != nil {
-		return err
+		return false, err
 	}
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT id FROM outbox WHERE state IN ('new', 'sending') AND replaces = ?", id).Scan(&edit)); err != nil {
-		return err
+		return false, err
 	}
 	for _, q := range []struct {
 		query string
@@ -60,10 +62,10 @@ func (t *Tx) fail(id, reason string) error {
 		{"UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE root = '' AND root_of = ?", []any{room, id}},
 	} {
 		if err := t.exec(q.query, q.args...); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // wake those whose messages wait for the event of this one.

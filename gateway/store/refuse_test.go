@@ -156,6 +156,22 @@ func TestFailingIsOneTransaction(t *testing.T) {
 	}
 }
 
+// A message that came back from the room before its refusal was noted stands there: its thread and its edits stay its own.
+func TestRefusedButSeen(t *testing.T) {
+	s := open(t, t.TempDir())
+	said(t, s, Outbound{ID: "root", Room: "!r"})
+	if err := s.Sent(t.Context(), "root", "!r", "$root"); err != nil {
+		t.Fatal(err)
+	}
+	said(t, s, Outbound{ID: "say", ThreadOf: "root"}, Outbound{ID: "edit", Replaces: "root", Room: "!r"})
+	if refuse(t, s, "root") {
+		t.Error("what stands in the room has failed")
+	}
+	if diff := cmp.Diff([]string{"say@!r/$root/", "edit@!r//$root"}, sayable(t, s, ByAgent("ops"))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // The thread of an item whose root failed is no thread: what comes later stands outside as well.
 func TestThreadWithoutRoot(t *testing.T) {
 	s := open(t, t.TempDir())
