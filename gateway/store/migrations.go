@@ -140,7 +140,7 @@ var migrations = []string{
 	-- Gates that are not known to have ended, those too that the homeserver refused.
 	UPDATE outbox SET must = 1 WHERE event_id = '' AND id GLOB 'gate/*/part/*'
 		AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = substr(outbox.id, 1, instr(outbox.id, '/part/')) || 'end');
-	UPDATE outbox SET state = 'sending', refusals = 1 WHERE must = 1 AND state = 'failed';
+	UPDATE outbox SET state = 'new', refusals = 1 WHERE must = 1 AND state = 'failed';
 
 	-- What waits for the event of a message that was refused does not any more: the newest of its edits is a message of its own, older
 	-- ones say less than that, and what belonged into its thread stands outside.

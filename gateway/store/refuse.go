@@ -7,13 +7,13 @@ import (
 )
 
 // Refused notes that the homeserver will not take a message as it is. One that must be read is kept, to be said plainly, not before
-// a time; if even that was refused already, instead is said beside it, once. Any other has failed for good, and what waits for its
+// a time, and is new again, for a refusal leaves no doubt about what has to be looked for in its room; if even that was refused already, instead is said beside it, once. Any other has failed for good, and what waits for its
 // event does not any more: failed, unless it stands in the room after all.
 func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.Time, instead Outbound) (failed bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		var sender string
 		var refusals int
-		kept, err := found(tx.QueryRowContext(ctx, `UPDATE outbox SET refusals = refusals + 1, not_before = ?, error = ?
+		kept, err := found(tx.QueryRowContext(ctx, `UPDATE outbox SET state = 'new', refusals = refusals + 1, not_before = ?, error = ?
 			WHERE id = ? AND must = 1 AND state IN ('new', 'sending') RETURNING sender, refusals`, notBefore.UnixMilli(), reason, id).Scan(&sender, &refusals))
 		switch failed = !kept; {
 		case err != nil:

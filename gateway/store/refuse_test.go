@@ -245,6 +245,9 @@ func TestWhatMustBeRead(t *testing.T) {
 	}
 	hidden(0)
 	for n := range 3 {
+		if ok, err := s.Sending(t.Context(), "gate/u/part/0", "!r"); !ok || err != nil {
+			t.Fatalf("refusal %d: it is in doubt whether the room has it, %v", n, err)
+		}
 		if refuse(t, s, "gate/u/part/0") {
 			t.Fatal("a gate's message has failed for good")
 		}
@@ -332,7 +335,7 @@ func TestOldStoreIsFreed(t *testing.T) {
 	if diff := cmp.Diff([]string{"gate/waits/part/0@!was//", "gate/open/part/0@!r//", "gate/over/end@!r//"}, sayable(t, s, ByApprovals)); diff != "" {
 		t.Errorf("approvals: -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"gate/open/part/0 1", "gate/waits/part/0 0"}, column(t, s, "SELECT id || ' ' || refusals FROM outbox WHERE must = 1 ORDER BY id")); diff != "" {
+	if diff := cmp.Diff([]string{"gate/open/part/0 1 new", "gate/waits/part/0 0 new"}, column(t, s, "SELECT id || ' ' || refusals || ' ' || state FROM outbox WHERE must = 1 ORDER BY id")); diff != "" {
 		t.Errorf("must be read: -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"lost progress/lost/4", "none ", "well progress/well"}, column(t, s, "SELECT work_item || ' ' || message FROM progress ORDER BY 1")); diff != "" {
