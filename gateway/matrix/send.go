@@ -220,12 +220,8 @@ func (a *Account) sent(ctx context.Context, o store.Outbound, e id.EventID) erro
 	return nil
 }
 
-// find looks for a message in its room: back to the message that we sent before it, since we send one at a time.
+// find looks for a message in its room: back to one that we had there before it was first tried.
 func (a *Account) find(ctx context.Context, o store.Outbound) (id.EventID, error) {
-	stop, err := a.Store.SentBefore(ctx, a.Sender, o.Room, o.Seq)
-	if err != nil {
-		return "", err
-	}
 	from := ""
 	for range maxPages {
 		page, err := a.page(ctx, id.RoomID(o.Room), from)
@@ -236,7 +232,7 @@ func (a *Account) find(ctx context.Context, o store.Outbound) (id.EventID, error
 			if c, ok := read(e); ok && e.Sender == a.UserID && c.ID == o.ID {
 				return e.ID, nil
 			}
-			if e.ID.String() == stop || joins(e, a.UserID) {
+			if e.ID.String() == o.After || joins(e, a.UserID) {
 				return "", nil
 			}
 		}

@@ -188,6 +188,13 @@ var migrations = []string{
 		PRIMARY KEY(agent, hour)
 	) STRICT, WITHOUT ROWID;
 	`,
+	`
+	-- An event that the sender had in the room before the first attempt that may have reached it: what became of the message stands after it.
+	ALTER TABLE outbox ADD COLUMN sent_after TEXT NOT NULL DEFAULT '';
+	CREATE INDEX outbox_sent ON outbox(sender, sent_room, seq) WHERE event_id <> '';
+	UPDATE outbox SET sent_after = COALESCE((SELECT o.event_id FROM outbox o WHERE o.sender = outbox.sender AND o.sent_room = outbox.sent_room
+		AND o.event_id <> '' AND o.refusals = 0 AND o.seq < outbox.seq ORDER BY o.seq DESC LIMIT 1), '') WHERE state = 'sending';
+	`,
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

@@ -40,8 +40,10 @@ type Outbound struct {
 	Whole string
 	// Must: somebody has to read it, so it is sent again and again when the homeserver refuses it. See Refused.
 	Must bool
-	// Sending: an earlier attempt may have reached the homeserver.
+	// Sending: an earlier attempt may have reached the homeserver. What became of it can only stand after the event After, which the
+	// sender had sent in the room before; empty where there was none.
 	Sending bool
+	After   string
 	// Refusals of the homeserver so far. After the first it is said plainly; not before a time.
 	Refusals  int
 	NotBefore time.Time
@@ -91,7 +93,7 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 		SELECT o.seq, o.id, o.sender, o.agent, o.work_item,
 			CASE WHEN o.room <> '' THEN o.room WHEN root.sent_room <> '' THEN root.sent_room ELSE r.room END,
 			CASE WHEN o.thread <> '' THEN o.thread ELSE COALESCE(root.event_id, '') END,
-			o.reply_to, o.replaces, COALESCE(old.event_id, ''), o.content, o.state = 'sending', o.must, o.refusals, o.not_before
+			o.reply_to, o.replaces, COALESCE(old.event_id, ''), o.content, o.state = 'sending', o.sent_after, o.must, o.refusals, o.not_before
 		FROM outbox o
 		LEFT JOIN outbox root ON root.id = o.thread_of
 		LEFT JOIN outbox old ON old.id = o.replaces
@@ -111,7 +113,7 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 		var content string
 		var notBefore int64
 		if err := rows.Scan(&o.Seq, &o.ID, &o.Sender, &o.Agent, &o.WorkItem, &o.Room, &o.Thread, &o.ReplyTo, &o.Replaces, &o.Original,
-			&content, &o.Sending, &o.Must, &o.Refusals, &notBefore); err != nil {
+			&content, &o.Sending, &o.After, &o.Must, &o.Refusals, &notBefore); err != nil {
 			return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
 		}
 		o.Content, o.NotBefore = json.RawMessage(content), time.UnixMilli(notBefore)
@@ -121,10 +123,12 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 }
 
 // Sending notes, before the request, that it may reach the homeserver. It is not to be sent if it does not wait any more: a newer
-// edit took its place, or it was sent before.
+// edit took its place, or it was sent before. Messages are not sent by their order alone, for some wait for another account or a
+// time; so it is noted too what the sender has in the room by now.
 func (s *Store) Sending(ctx context.Context, id, room string) (ok bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
-		ok, err = tx.affected("UPDATE outbox SET state = 'sending', sent_room = ? WHERE id = ? AND state = 'new'", room, id)
+		ok, err = tx.affected(`UPDATE outbox SET state = 'sending', sent_room = ?1, sent_after = COALESCE((SELECT o.event_id FROM outbox o
+			WHERE o.sender = outbox.sender AND o.sent_room = ?1 AND o.event_id <> '' ORDER BY o.seq DESC LIMIT 1), '') WHERE id = ?2 AND state = 'new'`, room, id)
 		return err
 	})
 	return ok, err
@@ -178,15 +182,6 @@ func (t *Tx) Shown(prefix string) (shown bool, at time.Time, err error) {
 		at = time.UnixMilli(last).UTC()
 	}
 	return parts > 0 && parts == seen, at, err
-}
-
-// SentBefore is the last event that the sender is known to have sent in a room before an outbound. What became of the outbound can
-// only stand after it.
-func (s *Store) SentBefore(ctx context.Context, sender, room string, seq int64) (string, error) {
-	var event string
-	_, err := found(s.db.QueryRowContext(ctx, `SELECT event_id FROM outbox WHERE sender = ? AND sent_room = ? AND event_id <> '' AND seq < ?
-		ORDER BY seq DESC LIMIT 1`, sender, room, seq).Scan(&event))
-	return event, err
 }
 
 // Unanswered counts what a sender has still to say. Each of these will be sent or refused one day: none waits for one that has failed.

@@ -279,6 +279,52 @@ func TestWhatMustBeRead(t *testing.T) {
 	}
 }
 
+// Where a message of which nobody knows whether it was taken is looked for does not change by what is sent after it was tried, though
+// that comes earlier in the outbox: refused before, or held up by another account's message.
+func TestWhereToLook(t *testing.T) {
+	s := open(t, t.TempDir())
+	must := func(id string) Outbound { return Outbound{ID: id, Sender: ByApprovals, Room: "!r", Must: true} }
+	try := func(id, room, after string) {
+		t.Helper()
+		if ok, err := s.Sending(t.Context(), id, room); !ok || err != nil {
+			t.Fatalf("%s: %t, %v", id, ok, err)
+		}
+		all, err := s.Unsent(t.Context(), ByApprovals)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			if o.ID == id && (o.After != after || !o.Sending) {
+				t.Errorf("%s is looked for after %q (%t), want %q", id, o.After, o.Sending, after)
+			}
+		}
+	}
+	sent := func(id, room string) {
+		t.Helper()
+		if err := s.Sent(t.Context(), id, room, "$"+id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said(t, s, must("first"), must("refused"), must("tried"), Outbound{ID: "elsewhere", Sender: ByApprovals, Room: "!other"}, must("last"))
+	try("first", "!r", "")
+	sent("first", "!r")
+	try("refused", "!r", "$first")
+	refuse(t, s, "refused")
+	try("elsewhere", "!other", "")
+	sent("elsewhere", "!other")
+	try("tried", "!r", "$first")
+	try("refused", "!r", "$first")
+	sent("refused", "!r")
+	all, err := s.Unsent(t.Context(), ByApprovals)
+	if err != nil || all[0].ID != "tried" || all[0].After != "$first" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	try("last", "!r", "$refused")
+	refuse(t, s, "last")
+	sent("tried", "!r")
+	try("last", "!r", "$tried") // each attempt after a refusal is the first again
+}
+
 // What waits for its time does not keep others from being read.
 func TestLaterComesLast(t *testing.T) {
 	s := open(t, t.TempDir())
@@ -303,6 +349,26 @@ func ofBefore(t *testing.T, dir string, version int, with string) {
 	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A store of before, in which it was not noted where to look for what was being sent.
+func TestOldStoreKnowsWhereToLook(t *testing.T) {
+	dir := t.TempDir()
+	ofBefore(t, dir, 6, `
+		INSERT INTO outbox(id, sender, agent, work_item, room, thread, thread_of, reply_to, replaces, content, digest, state, sent_room, event_id, at, refusals)
+		SELECT value->>0, value->>1, 'ops', '', '!r', '', '', '', '', '{}', '', value->>2, value->>3, value->>4, 1, value->>5 FROM json_each('[
+			["a", "approvals", "sent", "!r", "$a", 0],
+			["b", "approvals", "sent", "!other", "$b", 0],
+			["c", "agent/ops", "sent", "!r", "$c", 0],
+			["d", "approvals", "sent", "!r", "$d", 1],
+			["e", "approvals", "sending", "!r", "", 0],
+			["f", "approvals", "sent", "!r", "$f", 0],
+			["g", "approvals", "new", "", "", 0]
+		]')`)
+	s := open(t, dir)
+	if diff := cmp.Diff([]string{"e $a", "g "}, column(t, s, "SELECT id || ' ' || sent_after FROM outbox WHERE state IN ('new', 'sending') ORDER BY id")); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
