@@ -356,6 +356,16 @@ func TestTheSameCallIDIsTheSameCall(t *testing.T) {
 	r.ran(1)
 }
 
+// The steps of a plan that was replaced by one that is gone wait for nobody: they are a plan of their own.
+func TestWhatWasReplacedIsSubmittedAnew(t *testing.T) {
+	r := newRig(t, options{})
+	p := r.submit("p1", "a")
+	r.status(r.item, func() { r.item.Status.Plan = &v1alpha1.PlanRef{Name: "gone", Revision: 2} })
+	if again := r.submit("p2", "a"); again.UID == p.UID {
+		t.Error("it is said to wait still")
+	}
+}
+
 func TestQuestions(t *testing.T) {
 	r := newRig(t, options{})
 	r.want(r.do("q1", "ask_human", `{"question":"which file?"}`), doors.Pending, "")

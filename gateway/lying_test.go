@@ -20,13 +20,10 @@ func lying(t *testing.T, base string, change func(map[string]any)) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	direct := proxy.Director
-	proxy.Director = func(r *http.Request) {
-		direct(r)
-		r.Header.Del("Accept-Encoding")
-	}
+	proxy := &httputil.ReverseProxy{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Header.Del("Accept-Encoding")
+	}}
 	proxy.ModifyResponse = func(res *http.Response) error {
 		d := json.NewDecoder(res.Body)
 		d.UseNumber()

@@ -155,7 +155,7 @@ func TestGateRefusedForLong(t *testing.T) {
 	counted := testutil.ToFloat64(metrics.Refused.WithLabelValues("gate"))
 	l.about(`approve rev-1`, 1<<30, http.StatusBadRequest, "M_TOO_LARGE")
 	g := r.gate(item, 1, fmt.Sprintf(plan, 1, 1))
-	r.hear(r.gates, `^Something waits for a decision, and this homeserver refuses to show it \(M_TOO_LARGE: no\)\. .*kubectl get gates -l nisse\.io/work-item=`+item.Name, asked, "")
+	r.hear(r.gates, `^Something waits for a decision, and this homeserver refuses to show it \(M_TOO_LARGE: no\)\. .*kubectl get gates -A -l nisse\.io/work-item=`+item.Name, asked, "")
 	message := func(want string) {
 		t.Helper()
 		r.wait("the conversation's message", func(ctx context.Context) error {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"maunium.net/go/mautrix/id"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -176,6 +178,36 @@ func TestAnswerBeforeItsQuestion(t *testing.T) {
 	if a := r.approval(g); a.Spec.Answer != v1alpha1.AnswerReplan || a.Spec.Text != "use the other disk" {
 		t.Errorf("%+v", a.Spec)
 	}
+}
+
+// The question of a stop ended before anybody answered: the room says so, and another stop asks anew.
+func TestStopAgainAfterTheQuestionEnded(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.say(r.lucas, "nginx", "")
+	item := r.item(1)
+	r.work(item, v1alpha1.WorkItemWorking)
+	r.say(r.lucas, "stop", "")
+	r.stopped(item, "lucas")
+	first := item.Spec.Stop.ID
+	meta.SetStatusCondition(&item.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonQuestionEnded, Message: "stop again",
+	})
+	r.must(r.admin.Status().Update(r.t.Context(), item))
+	e := r.say(r.lucas, "status", "")
+	r.hear(r.ops, "its question has ended: type .stop. to be asked again", e, "")
+	e = r.say(r.lucas, "continue", "")
+	r.hear(r.gates, "its question has ended: nothing was done with this", e, "")
+	r.say(r.lucas, "stop", "")
+	r.wait("it is stopped anew", func(ctx context.Context) error {
+		if err := r.admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {
+			return err
+		}
+		if item.Spec.Stop.ID == first {
+			return errors.New("the stop is the first")
+		}
+		return nil
+	})
 }
 
 // stopped waits until an item is, and by whom.

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // WorkItemState is where a work item stands.
 // +kubebuilder:validation:Enum=Open;Working;AwaitingApproval;AwaitingInput;Closed
@@ -311,6 +315,13 @@ func (w *WorkItem) Stopped() bool {
 // Halted tells whether a halt that nobody has answered yet holds the item.
 func (w *WorkItem) Halted() bool {
 	return w.Status.Runtime != nil && w.Status.Runtime.Halt != nil && w.Status.Runtime.Halt.ID != w.Status.AnsweredHalt
+}
+
+// Unasked tells whether a stop or halt holds the item whose question has ended, or cannot be asked: another stop asks anew.
+func (w *WorkItem) Unasked() bool {
+	return (w.Stopped() || w.Halted()) && slices.ContainsFunc(w.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == ConditionStalled && c.Status == metav1.ConditionTrue && (c.Reason == ReasonQuestionEnded || c.Reason == ReasonStopReused)
+	})
 }
 
 // Asking tells whether a question waits for an answer.

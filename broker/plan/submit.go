@@ -176,8 +176,8 @@ func again(w judge.World, sub Submission, steps []v1alpha1.PlanStep) *doors.Tool
 		r := submitted(p)
 		return &r
 	}
-	latest := judge.Latest(w)
-	if latest == nil || latest.Spec.Revision <= w.Item.Status.ClosedRevision || !slices.Equal(latest.Spec.Steps, steps) {
+	latest, seen := judge.Latest(w), w.Item.Status.Plan
+	if latest == nil || seen != nil && latest.Spec.Revision < seen.Revision || latest.Spec.Revision <= w.Item.Status.ClosedRevision || !slices.Equal(latest.Spec.Steps, steps) {
 		return nil
 	}
 	if g := judge.GateOf(latest, w.Gates); g != nil && !g.Open() {

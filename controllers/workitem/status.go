@@ -91,8 +91,8 @@ func (s *scope) hinderedByAgent() bool {
 	return true
 }
 
-// hinderedByModel tells people that the agent cannot use its model, and whether that is so. It comes before what a better
-// plan would mend: without a model there is none.
+// hinderedByModel tells people that the agent cannot use its model, and whether that is so. It comes before what a better plan
+// would mend: without a model there is none.
 func (s *scope) hinderedByModel() bool {
 	st := &s.item.Status
 	if !s.modelUnusable() {

@@ -179,7 +179,7 @@ func (d Desk) item(ctx context.Context, name string) (*routing.Item, bool, error
 }
 
 func asItem(w *v1alpha1.WorkItem) *routing.Item {
-	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput, Held: w.Stopped() || w.Halted()}
+	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput, Held: w.Stopped() || w.Halted(), Unasked: w.Unasked()}
 	if !item.Over && w.Asking() {
 		item.Question = w.Status.Runtime.Question.ID
 	}
@@ -209,13 +209,13 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 	out := make([]routing.Gate, len(mine))
 	for i := range mine {
 		g := &mine[i]
-		shown, shownAt, err := tx.Shown(gates.Parts(g))
+		shown, err := tx.Shown(gates.Parts(g))
 		if err != nil {
 			return nil, err
 		}
 		out[i] = routing.Gate{
 			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: routing.GateKind(g.Spec.Kind), Revision: g.Spec.Revision,
-			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown, ShownAt: shownAt,
+			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
 			Code: approval.Code(g.Spec.Digest, string(g.UID)),
 		}
 		if g.Open() {

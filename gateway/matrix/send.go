@@ -132,7 +132,7 @@ func (a *Account) refuse(ctx context.Context, o store.Outbound, reason string) e
 	}
 	failed, err := a.Store.Refused(ctx, o.ID, reason, time.Now().Add(wait), store.Outbound{
 		ID: "hidden/" + o.ID, Sender: o.Sender, Agent: o.Agent, WorkItem: o.WorkItem, Room: o.Room,
-		Content: render.Text("Something waits for a decision, and this homeserver refuses to show it (" + reason + "). It is tried again. Meanwhile see `kubectl get gates -l " +
+		Content: render.Text("Something waits for a decision, and this homeserver refuses to show it (" + reason + "). It is tried again. Meanwhile see `kubectl get gates -A -l " +
 			v1alpha1.LabelWorkItem + "=" + o.WorkItem + " -o yaml` and decide there.").JSON(),
 	})
 	if err != nil {

@@ -110,7 +110,7 @@ func (v View) reject(c decision.Command, e Event, may Rights) Route {
 		other := func(o Gate) bool {
 			return o.Kind != Halt && o.WorkItem != g.WorkItem && (c.Revision == 0 || c.Revision == o.Revision)
 		}
-		if doubt := v.meant(e, g, other); doubt != "" {
+		if doubt := v.echoed(e, g, other); doubt != "" {
 			return gates(fmt.Sprintf("Nothing was rejected: %s. Open is rev-%d for %s; if you mean that: `reject %s <why>`.", doubt, g.Revision, quoted(g), g.Code))
 		}
 	}
@@ -169,7 +169,11 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 	case coded != nil:
 		halts = []Gate{*coded}
 	case len(halts) == 0:
-		if item := v.held(); item != nil {
+		switch item := v.held(); {
+		case item == nil:
+		case item.Unasked:
+			return gates(sanitize.Quote(item.Title) + " is stopped, and its question has ended: nothing was done with this. Type `stop` to be asked again.")
+		default:
 			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.")
 		}
 		return gates("Nothing is halted here.")

@@ -27,14 +27,19 @@ func (v View) said(e Event) time.Time {
 // the gate that they would decide; empty when they can have meant nothing else. An agent chooses when its next plan or halt comes, and
 // could put it under the thumb of who is typing. The code of a gate names that one, and needs none of this. The words fit a gate by fits.
 func (v View) meant(e Event, g Gate, fits func(Gate) bool) (doubt string) {
-	at := v.said(e)
-	if at.Before(g.ShownAt) {
+	if v.said(e).Before(g.ShownAt) {
 		return "by their time these words were sent before " + name(g) + " was shown"
 	}
+	return v.echoed(e, g, fits)
+}
+
+// echoed tells why words may have meant another gate that they fit and that has ended.
+func (v View) echoed(e Event, g Gate, fits func(Gate) bool) (doubt string) {
+	at := v.said(e)
 	who, _ := v.person(e.Sender)
 	for _, o := range v.Gates {
 		switch {
-		case o.UID == g.UID, o.Open, !o.Shown, !fits(o), o.EndedAt.Before(at.Add(-hindsight)):
+		case o.UID == g.UID, o.Open, !o.Glimpsed, !fits(o), o.EndedAt.Before(at.Add(-hindsight)):
 		case v.Thread != nil && o.WorkItem != g.WorkItem: // said in the thread of the one that is open
 		case o.EndedBy != who:
 			return "the " + what(g) + " that could have been meant was replaced just now, perhaps after you read it"

@@ -29,7 +29,7 @@ func over(i *Item) *Item  { i.Over = true; return i }
 func rev(n int32, item string, change ...func(*Gate)) Gate {
 	g := Gate{
 		Name: item + "-rev", UID: item + "-uid", Digest: "sha256:d", Kind: Plan, Revision: n, WorkItem: item, Title: "nginx",
-		Approvers: []string{"lucas", "vera"}, Code: "AAAAA" + string('A'+n), Open: true, Shown: true,
+		Approvers: []string{"lucas", "vera"}, Code: "AAAAA" + string('A'+n), Open: true, Shown: true, Glimpsed: true,
 	}
 	for _, c := range change {
 		c(&g)
@@ -106,6 +106,10 @@ func TestWords(t *testing.T) {
 		"a sentence that begins like an answer, behind a stop": {
 			say(lucas, "replan it with web2", View{Active: held(nginx())}),
 			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.`, Gates: true},
+		},
+		"an answer to a question that has ended": {
+			say(lucas, "continue", View{Active: func() *Item { i := held(nginx()); i.Unasked = true; return i }()}),
+			Route{Kind: Tell, Person: "lucas", Tell: "\"nginx\" is stopped, and its question has ended: nothing was done with this. Type `stop` to be asked again.", Gates: true},
 		},
 		"the same in another item's thread": {
 			say(lucas, "replan it with web2", View{Active: held(nginx()), Thread: disk()}),

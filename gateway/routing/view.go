@@ -64,6 +64,8 @@ type Item struct {
 	Waits bool
 	// Held: a stop or a halt that nobody has answered holds it, or a stop was said that is about to.
 	Held bool
+	// Unasked: it is held, and nobody is asked how to go on until another stop is said.
+	Unasked bool
 	// Question that is open; empty when none.
 	Question string
 }
@@ -95,6 +97,8 @@ type Gate struct {
 	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been
 	// meant.
 	Shown bool
+	// Glimpsed: something of it may have been read, in the room or, where the homeserver refused a part, elsewhere.
+	Glimpsed bool
 	// ShownAt is when the last part of its message was sent; zero where that is not known.
 	ShownAt time.Time
 	// Ended says in words how it ended, to who would decide it now.

@@ -171,17 +171,27 @@ func (t *Tx) Mine(id, sender string) (bool, error) {
 	return found(t.QueryRowContext(t.ctx, "SELECT 1 FROM outbox WHERE id = ? AND sender = ?", id, sender).Scan(&one))
 }
 
-// Shown tells whether all parts of an outbound, which have the prefix in common, stood in the timeline, and when the last was sent: zero
-// where it stood there before that was noted.
-func (t *Tx) Shown(prefix string) (shown bool, at time.Time, err error) {
-	var parts, seen int
+// Showing is how far an outbound in parts has come.
+type Showing struct {
+	// Whole: all parts stood in the timeline.
+	Whole bool
+	// Some of it did, or was refused, and people were told where else to read it.
+	Some bool
+	// At is when the last part was sent; zero where it stood there before that was noted.
+	At time.Time
+}
+
+// Shown tells how far the parts have come that have the prefix in common.
+func (t *Tx) Shown(prefix string) (Showing, error) {
+	var parts, seen, some int
 	var last int64
-	err = t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0), COALESCE(MAX(seen_at), 0) FROM outbox WHERE id >= ? AND id < ?",
-		prefix, after(prefix)).Scan(&parts, &seen, &last)
+	err := t.QueryRowContext(t.ctx, "SELECT COUNT(*), COALESCE(SUM(seen), 0), COALESCE(SUM(seen = 1 OR refusals > 0), 0), COALESCE(MAX(seen_at), 0) FROM outbox WHERE id >= ? AND id < ?",
+		prefix, after(prefix)).Scan(&parts, &seen, &some, &last)
+	s := Showing{Whole: parts > 0 && parts == seen, Some: some > 0}
 	if last > 0 {
-		at = time.UnixMilli(last).UTC()
+		s.At = time.UnixMilli(last).UTC()
 	}
-	return parts > 0 && parts == seen, at, err
+	return s, err
 }
 
 // Unanswered counts what a sender has still to say. Each of these will be sent or refused one day: none waits for one that has failed.

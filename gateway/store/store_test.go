@@ -237,17 +237,17 @@ func TestOutboxConflict(t *testing.T) {
 func TestShownMeansAllParts(t *testing.T) {
 	s := open(t, t.TempDir())
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
-	shown := func(want bool, last time.Time) {
+	shown := func(whole, some bool, last time.Time) {
 		t.Helper()
 		update(t, s, func(tx *Tx) error {
-			got, at, err := tx.Shown("gate/u_1/part/")
-			if got != want || !at.Equal(last) {
-				t.Errorf("shown is %v at %s, want %v at %s", got, at, want, last)
+			got, err := tx.Shown("gate/u_1/part/")
+			if diff := cmp.Diff(Showing{Whole: whole, Some: some, At: last}, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
 			}
 			return err
 		})
 	}
-	shown(false, time.Time{})
+	shown(false, false, time.Time{})
 	update(t, s, func(tx *Tx) error {
 		for _, id := range []string{"gate/u_1/part/0", "gate/u_1/part/1", "gate/ux1/part/0"} { // no pattern of LIKE
 			if err := tx.Send(Outbound{ID: id, Sender: ByApprovals, Content: json.RawMessage(`{}`)}); err != nil {
@@ -256,11 +256,11 @@ func TestShownMeansAllParts(t *testing.T) {
 		}
 		return tx.Seen("gate/u_1/part/0", noon)
 	})
-	shown(false, noon)
+	shown(false, true, noon)
 	update(t, s, func(tx *Tx) error { return tx.Seen("gate/u_1/part/1", noon.Add(time.Second)) })
-	shown(true, noon.Add(time.Second))
+	shown(true, true, noon.Add(time.Second))
 	update(t, s, func(tx *Tx) error { return tx.Seen("gate/u_1/part/1", noon.Add(time.Hour)) }) // read again, perhaps by another history
-	shown(true, noon.Add(time.Second))
+	shown(true, true, noon.Add(time.Second))
 }
 
 func TestMailboxSequence(t *testing.T) {

@@ -68,6 +68,8 @@ func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string,
 		return "stopped, waits for " + people(gate.Spec.Approvers, asker) + ": `continue`, `replan <advice>` or `abandon`"
 	case gate != nil:
 		return fmt.Sprintf("waits for %s: `approve rev-%d` or `reject <why>`", people(gate.Spec.Approvers, asker), gate.Spec.Revision)
+	case i.Unasked():
+		return "stopped, and its question has ended: type `stop` to be asked again how to go on"
 	case i.Stopped(), i.Halted():
 		return "stopped; how to go on is about to be asked"
 	}

@@ -38,7 +38,7 @@ func (w *Worker) stop(ctx context.Context, m store.Inbound) error {
 			return nil, nil // made with it, or stopped by an earlier attempt
 		case item.Over():
 			return nil, &refusal{reason: reasonOver, text: sanitize.Quote(item.Spec.Title) + " is over; nothing runs for it any more."}
-		case item.Stopped():
+		case item.Stopped() && !item.Unasked():
 			return nil, &refusal{reason: "Stopped", text: "It is stopped already: answer `continue`, `replan <advice>` or `abandon`."}
 		}
 		return map[string]any{"spec": map[string]any{"stop": stop}}, nil

@@ -30,8 +30,7 @@ type Refusal struct {
 }
 
 // Decide judges every Approval of an open gate. A valid rejection wins whatever else was said; then enough approvals approve;
-// then time decides, and time never approves. approvals must be what the API server
-// has of them: an expiry is only as good as what it has seen.
+// then time decides, and time never approves. approvals must be what the API server has of them: an expiry is only as good as what it has seen.
 func Decide(gate *v1alpha1.Gate, agent *v1alpha1.Agent, people []v1alpha1.Person, approvals []v1alpha1.Approval, now time.Time) Verdict {
 	var v Verdict
 	var answers []v1alpha1.GateDecision
