@@ -16,8 +16,12 @@ import (
 	"nisse.io/nisse/internal/doors"
 )
 
-// maxEnded items are told; a runtime that was away for longer asks nobody about older ones.
-const maxEnded = 20
+const (
+	// maxEnded items are told; a runtime that was away for longer asks nobody about older ones.
+	maxEnded = 20
+	// maxReady items are told, the oldest: a room can ask for more work than one line may hold, and its reader takes no longer one.
+	maxReady = 500
+)
 
 // Objects that a snapshot is made from: of the agent's, all there are.
 type Objects struct {
@@ -44,7 +48,7 @@ func Snapshot(o Objects) doors.Snapshot {
 			ended = append(ended, *it)
 		case it.Name == o.Agent.Status.ActiveWorkItem:
 			s.Active = active(it, o)
-		default:
+		case len(s.Ready) < maxReady:
 			s.Ready = append(s.Ready, summary(it))
 		}
 	}

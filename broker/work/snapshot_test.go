@@ -2,6 +2,8 @@ package work
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,5 +184,23 @@ func TestActiveItem(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// However much work is asked for, the line that tells of it stays short enough to be read.
+func TestSnapshotOfACrowd(t *testing.T) {
+	o := objects()
+	for i := range 5000 {
+		it := item(fmt.Sprintf("wi-%04d", i), 10+i, v1alpha1.WorkItemOpen)
+		it.Spec.Title = strings.Repeat("<", 200)
+		o.Items = append(o.Items, it)
+	}
+	s := Snapshot(o)
+	b, err := json.Marshal(s)
+	if err != nil || len(b) > 1<<20 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	if len(s.Ready) != maxReady || s.Ready[0].Name != "wi-a" || s.Ready[2].Name != "wi-0000" || s.Active == nil {
+		t.Errorf("%d ready, active %v", len(s.Ready), s.Active)
 	}
 }
