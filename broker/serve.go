@@ -22,6 +22,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/meter"
+	"nisse.io/nisse/internal/health"
 	"nisse.io/nisse/internal/lead"
 	"nisse.io/nisse/internal/listen"
 )
@@ -61,7 +62,7 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 		LeaderElection:                true,
 		LeaderElectionReleaseOnCancel: true, LeaderElectionResourceLockInterface: lock,
 		LeaseDuration: &duration, RenewDeadline: &renew, RetryPeriod: &retry,
-		Metrics: metricsserver.Options{BindAddress: at.Metrics, ExtraHandlers: map[string]http.Handler{"/healthz": healthy(func() bool { return true }), "/readyz": healthy(ready.Load)}},
+		Metrics: metricsserver.Options{BindAddress: "0"}, // served below, beside health
 	})
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -84,6 +85,9 @@ func Serve(ctx context.Context, cfg *rest.Config, c Config, at Addresses) error 
 		return openDoor(ctx, at.Door, b.Handler(), refused.WithLabelValues("door"), &ready)
 	})); err != nil {
 		return fmt.Errorf("set up: %w", err)
+	}
+	if err := health.Add(ctx, mgr, at.Metrics, map[string]http.Handler{"/healthz": healthy(func() bool { return true }), "/readyz": healthy(ready.Load)}); err != nil {
+		return err
 	}
 	return mgr.Start(ctx)
 }

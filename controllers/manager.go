@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/health"
 	"nisse.io/nisse/internal/lead"
 )
 
@@ -59,7 +60,7 @@ func New(ctx context.Context, cfg *rest.Config, p Process, o Options) (ctrl.Mana
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Cache: cached, Client: client.Options{Cache: &client.CacheOptions{DisableFor: Live()}},
 		Logger:         logr.FromSlogHandler(o.Log.Handler()),
-		Metrics:        server.Options{BindAddress: p.MetricsAddress},
+		Metrics:        server.Options{BindAddress: "0"}, // served below, beside health
 		LeaderElection: p.LeaderElect, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &duration, RenewDeadline: &renew, RetryPeriod: &retry,
 		Controller: config.Controller{SkipNameValidation: &p.Shared},
@@ -67,17 +68,18 @@ func New(ctx context.Context, cfg *rest.Config, p Process, o Options) (ctrl.Mana
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	if err := serveHealth(mgr); err != nil {
+	if err := Setup(ctx, mgr, o); err != nil {
 		return nil, err
 	}
-	if err := Setup(ctx, mgr, o); err != nil {
+	if err := serveHealth(ctx, mgr, p.MetricsAddress); err != nil {
 		return nil, err
 	}
 	return mgr, nil
 }
 
 // serveHealth puts the checks on the metrics' address, as every binary of Nisse has them.
-func serveHealth(mgr ctrl.Manager) error {
+func serveHealth(ctx context.Context, mgr ctrl.Manager, address string) error {
+	checks := map[string]http.Handler{}
 	for path, check := range map[string]healthz.Checker{
 		"/healthz": healthz.Ping,
 		"/readyz": func(r *http.Request) error {
@@ -89,10 +91,7 @@ func serveHealth(mgr ctrl.Manager) error {
 			return nil
 		},
 	} {
-		h := http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"manager": check}})
-		if err := mgr.AddMetricsServerExtraHandler(path, h); err != nil {
-			return fmt.Errorf("serve %s: %w", path, err)
-		}
+		checks[path] = http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"manager": check}})
 	}
-	return nil
+	return health.Add(ctx, mgr, address, checks)
 }

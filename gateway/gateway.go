@@ -92,7 +92,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 			o.Store.Housekeeping(ctx, o.Log)
 			return nil
 		},
-		func(ctx context.Context) error { return serve(ctx, "door", o.Bind, auth.Require(door.Handler())) },
+		func(ctx context.Context) error { return serve(ctx, o.Bind, auth.Require(door.Handler())) },
 	} {
 		if err := mgr.Add(run); err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -19,6 +18,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/metrics"
+	"nisse.io/nisse/internal/health"
 )
 
 // Serve runs the gateway until the context ends, with metrics and health on an address of their own.
@@ -72,32 +72,21 @@ func Serve(ctx context.Context, cfg *rest.Config, o Options, metricsAddress stri
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		err := serve(ctx, "metrics", metricsAddress, health(ready))
-		cancel() // without health nobody knows how it is
-		ended <- err
-	}()
-	err = mgr.Start(ctx)
-	cancel()
-	if served := <-ended; err == nil {
-		err = served
+	if err := health.Add(ctx, mgr, metricsAddress, checks(ready)); err != nil {
+		return err
 	}
-	return err
+	return mgr.Start(ctx)
 }
 
-func health(ready <-chan struct{}) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		select {
-		case <-ready:
-		default:
-			http.Error(w, "the API server's objects are not known yet", http.StatusServiceUnavailable)
-		}
-	})
-	return mux
+func checks(ready <-chan struct{}) map[string]http.Handler {
+	return map[string]http.Handler{
+		"/healthz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"/readyz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			select {
+			case <-ready:
+			default:
+				http.Error(w, "the API server's objects are not known yet", http.StatusServiceUnavailable)
+			}
+		}),
+	}
 }

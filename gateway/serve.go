@@ -12,11 +12,11 @@ import (
 	"nisse.io/nisse/internal/listen"
 )
 
-// answers of the door and of its health are written within this time; the longest is that of a patient look into the mailbox.
+// answers of the door are written within this time; the longest is that of a patient look into the mailbox.
 const answers = 90 * time.Second
 
-// serve HTTP on an address until the context ends. Requests under way get a moment to end. The port is by which metrics know it.
-func serve(ctx context.Context, port, address string, h http.Handler) error {
+// serve the door on an address until the context ends. Requests under way get a moment to end.
+func serve(ctx context.Context, address string, h http.Handler) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
@@ -25,7 +25,7 @@ func serve(ctx context.Context, port, address string, h http.Handler) error {
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	ended := make(chan error, 1)
 	go func() {
-		ended <- srv.Serve(listen.Limit(l, listen.Usual(metrics.ConnectionsRefused.WithLabelValues(port))))
+		ended <- srv.Serve(listen.Limit(l, listen.Usual(metrics.ConnectionsRefused.WithLabelValues("door"))))
 	}()
 	select {
 	case err := <-ended:
