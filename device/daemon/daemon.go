@@ -92,12 +92,15 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 // longest a call may take to be answered: the manifest's most, and the time to write the answer.
 const longest = 330 * time.Second
 
-const (
-	// mostConnections to one address, for anybody on the mesh can open one.
-	mostConnections = 256
-	// maxHeader of a request: a query's envelope is in it.
-	maxHeader = 64 << 10
-)
+// maxHeader of a request: a query's envelope is in it.
+const maxHeader = 64 << 10
+
+// limits of what is open at one address of the device, for anybody on the mesh can connect to it. The broker is one address: it has a
+// connection for each call that runs, and may ask about each. There is room for three more like it.
+func limits(busy int, refused prometheus.Counter) listen.Limits {
+	each := max(listen.PerAddress, 2*busy)
+	return listen.Limits{PerAddress: each, Total: 4 * each, Refused: refused}
+}
 
 func serve(ctx context.Context, c config.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
 	places := map[string]http.Handler{}
@@ -110,7 +113,6 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "nisse_device_connections_refused_total",
 		Help: "Connections closed at once because their address had as many as it may."})
 	registry.MustRegister(refused)
-	limits := listen.Limits{PerAddress: listen.PerAddress, Total: mostConnections, Refused: refused}
 	var servers []*http.Server
 	failed := make(chan error, len(places))
 	for address, h := range places {
@@ -123,7 +125,7 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 		servers = append(servers, s)
 		log.Info("device.listening", slog.String("address", l.Addr().String()))
 		go func() {
-			if err := s.Serve(listen.Limit(l, limits)); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(listen.Limit(l, limits(c.Busy, refused))); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()
