@@ -23,18 +23,16 @@ import (
 	"nisse.io/nisse/test/faultydevice"
 )
 
-// hasty is how much faster than usual a door of these tests gives up on what does not come.
-const hasty = 100
-
-// door opens the agents' door as a broker's process does, only hastier, and lets the rig use it.
-func (r *rig) door() (refused prometheus.Counter) {
+// door opens the agents' door as a broker's process does, and lets the rig use it. A request has the time given to arrive, so that no test
+// waits as long as a broker does; a header alone has more, so that what a test holds open stays so on a machine that is slow.
+func (r *rig) door(requestTime time.Duration) (refused prometheus.Counter) {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(r.t, err)
 	r.url = "http://" + l.Addr().String()
 	refused = meter.Refused(prometheus.NewRegistry()).WithLabelValues("door")
 	limited, srv := door(l, r.broker.Handler(), refused)
-	srv.ReadTimeout /= hasty
+	srv.ReadTimeout, srv.ReadHeaderTimeout = requestTime, 5*time.Minute
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- keepOpen(ctx, limited, srv, &atomic.Bool{}) }()
@@ -77,7 +75,7 @@ func ends(t *testing.T, c net.Conn) (said string) {
 // However many connections one pod leaves open, another's are served.
 func TestOnePodCannotShutTheDoorForOthers(t *testing.T) {
 	r := newRig(t, options{faults: true})
-	refused := r.door()
+	refused := r.door(time.Minute)
 	for range listen.PerAddress/2 + 20 {
 		r.hold("")
 		r.hold("POST /mcp HT")
@@ -120,7 +118,7 @@ func (f from) RoundTrip(req *http.Request) (*http.Response, error) {
 // Who is not known keeps no connection.
 func TestARefusedRequestEndsItsConnection(t *testing.T) {
 	r := newRig(t, options{faults: true})
-	r.door()
+	r.door(time.Minute)
 	for name, token := range map[string]string{"no token": "", "nonsense": "x.y.z"} {
 		t.Run(name, func(t *testing.T) {
 			said := ends(t, r.hold("GET /v1/work HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token+"\r\n\r\n"))
@@ -134,7 +132,7 @@ func TestARefusedRequestEndsItsConnection(t *testing.T) {
 // A body that does not come is not waited for, whoever does not send it.
 func TestABodyThatDoesNotCome(t *testing.T) {
 	r := newRig(t, options{faults: true})
-	r.door()
+	r.door(300 * time.Millisecond)
 	for _, path := range []string{"/mcp", "/v1/trouble", "/v1/other"} {
 		t.Run(path, func(t *testing.T) { ends(t, r.hold(r.unfinished(path))) })
 	}
@@ -146,7 +144,8 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 // What has come whole may take as long as it needs: the work stream stays open, and a call is answered when it has run.
 func TestTheDoorIsPatientWithAnswers(t *testing.T) {
 	r := newRig(t, options{faults: true})
-	r.door()
+	const requestTime = 2 * time.Second // a slow machine's calls arrive in less
+	r.door(requestTime)
 	gate := make(chan struct{})
 	r.device.Set(faultydevice.Fault{Gate: gate})
 	answer := make(chan doors.ToolResult, 1)
@@ -162,7 +161,7 @@ func TestTheDoorIsPatientWithAnswers(t *testing.T) {
 	r.broker.stream.Keepalive = beat
 	_, alive, stop := r.stream()
 	defer stop()
-	for range 3 * (30 * time.Second / hasty) / beat {
+	for range 2 * requestTime / beat {
 		select {
 		case <-alive:
 		case <-time.After(time.Minute):

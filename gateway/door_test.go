@@ -23,16 +23,20 @@ func TestOnePodCannotShutTheDoorForOthers(t *testing.T) {
 	ops := r.pod("ops")
 	refused := metrics.ConnectionsRefused.WithLabelValues("door")
 	before := testutil.ToFloat64(refused)
-	for range listen.PerAddress + 20 {
+	hold := func() {
 		c, err := net.Dial("tcp", r.door)
 		if err != nil {
-			continue // reset before it was known to be open
+			return // reset before it was known to be open
 		}
 		t.Cleanup(func() { _ = c.Close() }) // the gateway may have closed it before
 		_, _ = io.WriteString(c, "GET /v1/inbox HT")
 	}
+	for range listen.PerAddress + 20 {
+		hold()
+	}
 	r.wait("20 connections are refused", func(context.Context) error {
-		if n := testutil.ToFloat64(refused) - before; n != 20 {
+		if n := testutil.ToFloat64(refused) - before; n < 20 {
+			hold() // where dialing took so long that the first were given up
 			return fmt.Errorf("%v are", n)
 		}
 		return nil

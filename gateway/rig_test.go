@@ -369,9 +369,15 @@ func (r *rig) haltGate(w *v1alpha1.WorkItem, n int) *v1alpha1.Gate {
 // end plays the manager that commits a gate's outcome.
 func (r *rig) end(g *v1alpha1.Gate, outcome v1alpha1.GateOutcome, message string, decisions ...v1alpha1.GateDecision) {
 	r.t.Helper()
+	r.endAt(g, time.Now(), outcome, message, decisions...)
+}
+
+// endAt is end by a manager whose clock shows a time.
+func (r *rig) endAt(g *v1alpha1.Gate, at time.Time, outcome v1alpha1.GateOutcome, message string, decisions ...v1alpha1.GateDecision) {
+	r.t.Helper()
 	r.must(r.admin.Get(r.t.Context(), client.ObjectKeyFromObject(g), g))
-	now := metav1.Now()
-	g.Status.Outcome, g.Status.Message, g.Status.DecidedAt, g.Status.Decisions = outcome, message, &now, decisions
+	decided := metav1.NewTime(at)
+	g.Status.Outcome, g.Status.Message, g.Status.DecidedAt, g.Status.Decisions = outcome, message, &decided, decisions
 	r.must(r.admin.Status().Update(r.t.Context(), g))
 }
 
