@@ -20,6 +20,7 @@ type fault struct {
 	// Requests whose path ends so are sent to another address, if there is one.
 	away, elsewhere string
 	leads           atomic.Bool
+	blind           atomic.Value // of the room with this ID, a string, the history cannot be read
 }
 
 // through lets the account reach its homeserver by way of f.
@@ -48,6 +49,11 @@ func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.limit.Add(-1) >= 0 {
 		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = w.Write([]byte(`{"errcode":"M_LIMIT_EXCEEDED","error":"Too Many Requests","retry_after_ms":20}`))
+		return
+	}
+	if room, _ := f.blind.Load().(string); room != "" && strings.HasSuffix(r.URL.Path, room+"/messages") {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"errcode":"M_UNKNOWN","error":"Internal server error"}`))
 		return
 	}
 	if strings.HasSuffix(r.URL.Path, "/sync") && f.deaf.Load() {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,11 +71,12 @@ func (a *Account) send(ctx context.Context) error {
 func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 	closed := map[string]bool{} // rooms where nothing more is said in this round, to keep the order
 	for {
-		unsent, err := a.Store.Unsent(ctx, a.Sender)
+		unsent, err := a.Store.Unsent(ctx, a.Sender, slices.Collect(maps.Keys(closed))...)
 		if err != nil {
 			return left, err
 		}
-		n := 0
+		again := false
+		shut := func(room string) { closed[room], left, again = true, true, true } // others' may stand behind all that waits for it
 		for _, o := range unsent {
 			if closed[o.Room] {
 				continue
@@ -90,26 +93,31 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 					return true, err
 				}
 				if err != nil {
-					closed[o.Room], left = true, true
+					shut(o.Room)
 					continue
 				}
 			}
+			var unsure *unsureError
 			switch err := a.say(ctx, o); {
 			case err == nil:
-				n++
+				again = true
+			case errors.As(err, &unsure):
+				a.log.WarnContext(ctx, "send.unsure", "room", o.Room, "id", o.ID, "error", err.Error())
+				shut(o.Room)
 			case errors.Is(err, mautrix.MForbidden):
 				a.log.WarnContext(ctx, "send.forbidden", "room", o.Room, "id", o.ID, "error", err.Error())
 				a.setReady(room, false)
-				closed[o.Room], left = true, true
+				shut(o.Room)
 			case refused(err):
 				if err := a.refuse(ctx, o, explain(err)); err != nil {
 					return true, err
 				}
+				again = true
 			default:
 				return true, err
 			}
 		}
-		if n == 0 { // nothing new came up by what was said
+		if !again { // nothing new comes up
 			return left, nil
 		}
 	}
@@ -179,7 +187,7 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 	if o.Sending {
 		found, err := a.find(ctx, o)
 		if err != nil {
-			return err
+			return doubt(err)
 		}
 		if found != "" {
 			metrics.Reconciled.Inc()
@@ -241,7 +249,23 @@ func (a *Account) find(ctx context.Context, o store.Outbound) (id.EventID, error
 		}
 		from = page.End
 	}
-	return "", fmt.Errorf("%s was not found in %d events of %s, and it is not known whether it is there", o.ID, maxPages*pageSize, o.Room)
+	return "", &unsureError{fmt.Errorf("%s was not found in %d events of %s, and it is not known whether it is there", o.ID, maxPages*pageSize, o.Room)}
+}
+
+// unsureError says that it cannot be found out whether a room has a message. Nothing more is said there for now; other rooms have
+// nothing to do with it.
+type unsureError struct{ error }
+
+func (e *unsureError) Unwrap() error { return e.error }
+
+// doubt tells, of an error of looking for a message, whether it is about the room alone: the homeserver answered, and neither ended the
+// session nor put us out of the room.
+func doubt(err error) error {
+	var re mautrix.RespError
+	if errors.As(err, &re) && !errors.Is(err, mautrix.MUnknownToken) && !errors.Is(err, mautrix.MForbidden) {
+		return &unsureError{err}
+	}
+	return err
 }
 
 // transaction ID of an outbound: the same at every attempt.

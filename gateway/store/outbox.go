@@ -87,8 +87,12 @@ func (t *Tx) Said(id string) (bool, error) {
 }
 
 // Unsent lists what the sender has still to say, oldest first: what it relates to has an event, and its room is known. What was
-// refused and waits for its time comes last.
-func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
+// refused and waits for its time comes last. Rooms that are closed to the sender are left out, lest what waits for them fill the list.
+func (s *Store) Unsent(ctx context.Context, sender string, closed ...string) ([]Outbound, error) {
+	except, err := json.Marshal(append([]string{}, closed...))
+	if err != nil {
+		return nil, err
+	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT o.seq, o.id, o.sender, o.agent, o.work_item,
 			CASE WHEN o.room <> '' THEN o.room WHEN root.sent_room <> '' THEN root.sent_room ELSE r.room END,
@@ -102,7 +106,8 @@ func (s *Store) Unsent(ctx context.Context, sender string) ([]Outbound, error) {
 			AND (o.thread_of = '' OR root.event_id <> '')
 			AND (o.replaces = '' OR old.event_id <> '')
 			AND (o.room <> '' OR root.sent_room <> '' OR r.room IS NOT NULL)
-		ORDER BY o.not_before > ?2, o.seq LIMIT 100`, sender, time.Now().UnixMilli())
+			AND CASE WHEN o.room <> '' THEN o.room WHEN root.sent_room <> '' THEN root.sent_room ELSE r.room END NOT IN (SELECT value FROM json_each(?3))
+		ORDER BY o.not_before > ?2, o.seq LIMIT 100`, sender, time.Now().UnixMilli(), string(except))
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox of %s: %w", sender, err)
 	}

@@ -1,0 +1,76 @@
+package matrix_test
+
+import (
+	"testing"
+
+	"maunium.net/go/mautrix/id"
+
+	"nisse.io/nisse/gateway/render"
+	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/testrig/homeserver"
+	"nisse.io/nisse/internal/testrig/person"
+)
+
+// tellIn puts messages for another room into the outbox.
+func (w *world) tellIn(room string, texts ...string) {
+	w.t.Helper()
+	w.must(w.store.Update(w.t.Context(), func(tx *store.Tx) error {
+		for _, text := range texts {
+			if err := tx.Send(store.Outbound{ID: "t/" + text, Sender: store.ByAgent("ops"), Agent: "ops", Room: room, Content: render.Text(text).JSON()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// saidIn counts the messages of this text in the room.
+func (w *world) saidIn(room id.RoomID, text string) (n int) {
+	w.t.Helper()
+	c, err := w.you.Conversation(w.t.Context(), room)
+	w.must(err)
+	for _, m := range c.Messages {
+		if m.Sender == w.bot && m.Body == text {
+			n++
+		}
+	}
+	return n
+}
+
+// However much waits for a room that is closed, it keeps nothing from other rooms.
+func TestClosedRoomHidesNoOther(t *testing.T) {
+	w := build(t, homeserver.Shared(t), "closed")
+	w.start()
+	w.connected()
+	w.tellIn("!nowhere:"+w.hs.ServerName, numbered(250)...)
+	w.tell("open")
+	w.wait("the other room's message", func() bool { return w.saidIn(w.room, "open") == 1 })
+}
+
+// A room of which it cannot be found out what it has keeps nothing from other rooms, and nothing is said there twice.
+func TestDoubtfulRoomHidesNoOther(t *testing.T) {
+	w := build(t, homeserver.Start(t, homeserver.Options{}), "doubt")
+	other, err := w.you.CreateRoom(t.Context(), person.RoomOptions{Alias: "doubt-other", Invite: []id.UserID{w.bot}})
+	w.must(err)
+	f := &fault{}
+	w.through(f)
+	w.start()
+	w.connected()
+	w.tellIn(other.String(), "zero")
+	w.told()
+	f.deaf.Store(true)
+	f.blind.Store(other.String())
+	f.lose.Store(1)
+	w.tellIn(other.String(), "one", "two")
+	w.wait("a lost answer", func() bool { return f.lost.Load() == 1 })
+	forget(t, w.hs)
+	w.tell("meanwhile")
+	w.wait("the other room's message", func() bool { return w.saidIn(w.room, "meanwhile") == 1 })
+	f.blind.Store("")
+	w.told()
+	for _, text := range []string{"zero", "one", "two"} {
+		if n := w.saidIn(other, text); n != 1 {
+			t.Errorf("%s was said %d times", text, n)
+		}
+	}
+}
