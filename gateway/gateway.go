@@ -56,8 +56,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	err = builder.ControllerManagedBy(mgr).Named("gates").For(&v1alpha1.Gate{}).WithOptions(one).
-		Complete(&gates.Reconciler{Objects: mgr.GetClient(), Store: o.Store, Log: o.Log})
+	shower := &gates.Reconciler{
+		Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Dropped: keeper.Look, Log: o.Log,
+	}
+	err = builder.ControllerManagedBy(mgr).Named("gates").For(&v1alpha1.Gate{}).WithOptions(one).Complete(shower)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	work := &worker.Worker{Objects: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: o.Store, Namespace: o.Namespace, Log: o.Log}
 	shown := &progress.Keeper{Store: o.Store, Log: o.Log, Every: progress.Every}
 	for _, run := range []manager.RunnableFunc{
-		keeper.Run, work.Run, shown.Run,
+		keeper.Run, shower.Run, work.Run, shown.Run,
 		func(ctx context.Context) error {
 			o.Store.Housekeeping(ctx, o.Log)
 			return nil

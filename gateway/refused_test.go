@@ -143,6 +143,50 @@ func TestOneRefusalHidesNothing(t *testing.T) {
 	}
 }
 
+// message waits for what the agent's status says of its conversation.
+func (r *rig) message(want string) {
+	r.t.Helper()
+	r.wait("the conversation's message", func(ctx context.Context) error {
+		var a v1alpha1.Agent
+		if err := r.admin.Get(ctx, client.ObjectKey{Namespace: r.ns, Name: "ops"}, &a); err != nil {
+			return err
+		}
+		if c := a.Status.Conversation; c == nil || !strings.HasPrefix(c.Message, want) || (want == "") != (c.Message == "") {
+			return fmt.Errorf("conversation %+v", c)
+		}
+		return nil
+	})
+}
+
+// A gate that is deleted while the homeserver refuses it is given up, and never shown; also when that happens while the gateway is away.
+func TestDeletedGateIsNotShown(t *testing.T) {
+	r := newRig(t)
+	l := r.lied()
+	r.start()
+	asked := r.say(r.lucas, "nginx", "")
+	item := r.item(1)
+	r.work(item, v1alpha1.WorkItemWorking)
+	for n, away := range []bool{false, true} {
+		l.about(`approve rev-`, 1<<30, http.StatusBadRequest, "M_TOO_LARGE")
+		g := r.gate(item, int32(n+1), fmt.Sprintf(plan, n+1, n+1))
+		r.message("The homeserver refuses 1 of the messages that ask for a decision (M_TOO_LARGE: no).")
+		if away {
+			r.halt()
+		}
+		r.must(r.admin.Delete(t.Context(), g))
+		if away {
+			r.start()
+		}
+		r.message("")
+	}
+	l.about(`approve rev-`, 0, 0, "")
+	r.gate(item, 3, fmt.Sprintf(plan, 3, 3)) // and others are
+	r.hear(r.gates, `approve rev-3`, asked, "")
+	if n := r.said(`approve rev-[12]`); n != 0 {
+		t.Errorf("%d gates that are gone were shown", n)
+	}
+}
+
 // A gate that the homeserver refuses again and again: people are told where it is, in the room and in the Agent's status, and see it once it is
 // taken.
 func TestGateRefusedForLong(t *testing.T) {
@@ -156,20 +200,7 @@ func TestGateRefusedForLong(t *testing.T) {
 	l.about(`approve rev-1`, 1<<30, http.StatusBadRequest, "M_TOO_LARGE")
 	g := r.gate(item, 1, fmt.Sprintf(plan, 1, 1))
 	r.hear(r.gates, `^Something waits for a decision, and this homeserver refuses to show it \(M_TOO_LARGE: no\)\. .*kubectl get gates -A -l nisse\.io/work-item=`+item.Name, asked, "")
-	message := func(want string) {
-		t.Helper()
-		r.wait("the conversation's message", func(ctx context.Context) error {
-			var a v1alpha1.Agent
-			if err := r.admin.Get(ctx, client.ObjectKey{Namespace: r.ns, Name: "ops"}, &a); err != nil {
-				return err
-			}
-			if c := a.Status.Conversation; c == nil || !strings.HasPrefix(c.Message, want) || (want == "") != (c.Message == "") {
-				return fmt.Errorf("conversation %+v", c)
-			}
-			return nil
-		})
-	}
-	message("The homeserver refuses 1 of the messages that ask for a decision (M_TOO_LARGE: no).")
+	r.message("The homeserver refuses 1 of the messages that ask for a decision (M_TOO_LARGE: no).")
 	if got := testutil.ToFloat64(metrics.Refused.WithLabelValues("gate")) - counted; got < 2 {
 		t.Errorf("%g refusals were counted", got)
 	}
@@ -177,7 +208,7 @@ func TestGateRefusedForLong(t *testing.T) {
 	r.start()
 	l.about(`approve rev-1`, 0, 0, "")
 	r.hear(r.gates, `approve rev-1`, asked, "")
-	message("")
+	r.message("")
 	r.say(r.lucas, "approve rev-1", "")
 	r.approval(g)
 	if n := r.said("^Something waits for a decision"); n != 1 {

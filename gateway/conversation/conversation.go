@@ -279,6 +279,9 @@ func (k *Keeper) recheck(ctx context.Context, all []v1alpha1.Agent, but string) 
 	}
 }
 
+// Look again at an agent's conversation: what is hidden from people may have changed.
+func (k *Keeper) Look(ctx context.Context, agent string) { k.changed(ctx, agent) }
+
 func (k *Keeper) changed(ctx context.Context, agent string) {
 	go func() { // never hold up a session for a reconciler that is busy
 		select {

@@ -25,15 +25,23 @@ import (
 // Reconciler shows gates.
 type Reconciler struct {
 	Objects client.Reader
-	Store   *store.Store
+	// Live reads past the cache.
+	Live      client.Reader
+	Store     *store.Store
+	Namespace string
+	// Dropped hears of an agent when a message that was to be read is not shown any more.
+	Dropped func(ctx context.Context, agent string)
 	Log     *slog.Logger
 }
 
 // Reconcile one gate.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var g v1alpha1.Gate
-	if err := r.Objects.Get(ctx, req.NamespacedName, &g); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	switch err := r.Objects.Get(ctx, req.NamespacedName, &g); {
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, r.sweep(ctx)
+	case err != nil:
+		return ctrl.Result{}, err
 	}
 	var w v1alpha1.WorkItem
 	switch err := r.Objects.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: g.Spec.WorkItem.Name}, &w); {

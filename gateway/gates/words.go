@@ -9,8 +9,11 @@ import (
 	"nisse.io/nisse/internal/sanitize"
 )
 
+// partOf stands between what the IDs of a gate's messages begin with and the number of the part.
+const partOf = "/part/"
+
 // Parts is what the IDs of all parts of a gate's message have in common.
-func Parts(g *v1alpha1.Gate) string { return "gate/" + string(g.UID) + "/part/" }
+func Parts(g *v1alpha1.Gate) string { return "gate/" + string(g.UID) + partOf }
 
 func part(g *v1alpha1.Gate, n int) string { return fmt.Sprintf("%s%d", Parts(g), n) }
 

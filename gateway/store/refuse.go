@@ -90,6 +90,30 @@ func (t *Tx) Release(prefix string) error {
 	return t.exec("UPDATE outbox SET must = 0, not_before = 0 WHERE must = 1 AND state IN ('new', 'sending') AND id >= ? AND id < ?", prefix, after(prefix))
 }
 
+// MustRead lists the outbounds that somebody must read and that do not stand in a room yet, and about whose work they are.
+func (s *Store) MustRead(ctx context.Context) ([]Outbound, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT id, agent, work_item FROM outbox WHERE must = 1 AND state IN ('new', 'sending') ORDER BY seq")
+	if err != nil {
+		return nil, fmt.Errorf("read what must be read: %w", err)
+	}
+	defer rows.Close()
+	var out []Outbound
+	for rows.Next() {
+		var o Outbound
+		if err := rows.Scan(&o.ID, &o.Agent, &o.WorkItem); err != nil {
+			return nil, fmt.Errorf("read what must be read: %w", err)
+		}
+		out = append(out, o)
+	}
+	return out, rows.Err()
+}
+
+// Drop a message that nobody is to read any more: it is not sent, or not again. One that stands in the room is left as it is.
+func (t *Tx) Drop(id, reason string) (dropped bool, err error) {
+	dropped, err = t.fail(id, reason)
+	return dropped, wrap(err, "drop %s", id)
+}
+
 // Hidden tells how many messages about an agent's work that somebody must read the homeserver refuses, and a reason that it gave.
 func (s *Store) Hidden(ctx context.Context, agent string) (n int, reason string, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(MAX(error), '') FROM outbox
