@@ -11,7 +11,14 @@ go vet "$@"
 # What stacks run, built once for all packages that start one (see test/stack), and only where something changed.
 CGO_ENABLED=0 go build -tags 'goolm crashrig' -o dist/stack/ ./cmd/{nisse-device,manager,broker,gateway,agentruntime}
 export NISSE_STACK_BINARIES=$PWD/dist/stack
-# Two packages at a time: each may run an API server and a homeserver of its own.
 # The gate before the network policies lives in a module of its own, with the dependencies it needs.
 (cd hack/cluster/netpol && GOFLAGS= go test ./...)
-go test -p 2 -timeout 20m ${TESTFLAGS:-} "$@"
+# The longest begin first; or one of the two would be left with them at the end, and the other idle.
+long=()
+for p in nisse.io/nisse/test/faults nisse.io/nisse/gateway; do
+  for given in "$@"; do
+    if [ "$given" = "$p" ]; then long+=("$p"); fi
+  done
+done
+# Two packages at a time: each may run an API server and a homeserver of its own.
+go test -p 2 -timeout 20m ${TESTFLAGS:-} ${long[@]+"${long[@]}"} "$@"
