@@ -74,7 +74,7 @@ func (d *Door) spent(ctx context.Context, w http.ResponseWriter, agent string, o
 	metrics.OverBudget.Inc()
 	if _, ok := d.Requests.Take("spent/"+agent, 1.0/3600, 1); ok {
 		d.Log.WarnContext(ctx, "budget.spent", "agent", agent, "until", over.Until.Format(time.RFC3339),
-			"todo", "look at what the agent says without end; suspend it if that is no work")
+			"advice", "look at what the agent says without end; suspend it if that is no work")
 	}
 	now := time.Now()
 	w.Header().Set("Retry-After", fmt.Sprint(int(over.Until.Sub(now).Seconds())+1))

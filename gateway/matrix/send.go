@@ -147,11 +147,11 @@ func (a *Account) refuse(ctx context.Context, o store.Outbound, reason string) e
 		return err
 	}
 	metrics.Refused.WithLabelValues(kind(o.ID)).Inc()
-	todo := "see what the homeserver's own log says about it; the message is lost to the room, and what follows it is shown without it"
+	advice := "see what the homeserver's own log says about it; the message is lost to the room, and what follows it is shown without it"
 	if !failed {
-		todo = "see what the homeserver's own log says about it; it is tried again, and until then the gate can be decided with kubectl"
+		advice = "see what the homeserver's own log says about it; it is tried again, and until then the gate can be decided with kubectl"
 	}
-	a.log.WarnContext(ctx, "send.refused", "id", o.ID, "room", o.Room, "error", reason, "again", !failed, "todo", todo)
+	a.log.WarnContext(ctx, "send.refused", "id", o.ID, "room", o.Room, "error", reason, "again", !failed, "advice", advice)
 	if failed {
 		telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
 	}
