@@ -246,6 +246,9 @@ type EgressRule struct {
 type AgentSpec struct {
 	// workflow its work items follow.
 	Workflow Workflow `json:"workflow"`
+	// privilege picks the manifests of its devices: User, which is meant when absent, or Elevated.
+	// +optional
+	Privilege Privilege `json:"privilege,omitempty"`
 	// people who may instruct the agent or decide its gates. Nobody else's words act.
 	// +listType=map
 	// +listMapKey=name

@@ -4,17 +4,17 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Reasons of a Device's Online condition.
 const (
-	// ReasonAnswering: the device answered with the pinned manifest.
+	// ReasonAnswering: the device answered.
 	ReasonAnswering = "Answering"
 	// ReasonUnreachable: the device does not answer.
 	ReasonUnreachable = "Unreachable"
-	// ReasonManifestMismatch: the device answers with another manifest than the pinned one.
-	ReasonManifestMismatch = "ManifestMismatch"
 	// ReasonKeyMismatch: what answers does not hold the device's key.
 	ReasonKeyMismatch = "KeyMismatch"
 )
 
 // DeviceSpec says where a device is and what it must prove.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.revokedEpoch) || (has(self.revokedEpoch) && self.revokedEpoch >= oldSelf.revokedEpoch)",message="what was revoked stays revoked; sign the manifests again"
 type DeviceSpec struct {
 	// url of nisse-device on its mesh address.
 	// +kubebuilder:validation:MaxLength=1024
@@ -23,9 +23,16 @@ type DeviceSpec struct {
 	// publicKey is the device's ed25519 key in base64; its answers are signed by it. `nisse-device id` prints it.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
 	PublicKey string `json:"publicKey"`
-	// manifestDigest of the manifest that people reviewed. A device that holds another is not used. `nisse-device id` prints it.
-	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
-	ManifestDigest string `json:"manifestDigest"`
+	// rootKey is the ed25519 key in base64 that signs the device's manifests; the device pinned it when it was enrolled and believes no
+	// other, whatever stands here.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
+	RootKey string `json:"rootKey"`
+	// revokedEpoch kills every manifest of the device whose epoch is not above it, within seconds and for good. A manifest comes back
+	// only by being signed again. `kubectl nisse device revoke` sets it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=9007199254740991
+	RevokedEpoch int64 `json:"revokedEpoch,omitempty"`
 }
 
 // DeviceStatus is written by the broker, at changes only.

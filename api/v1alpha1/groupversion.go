@@ -23,6 +23,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&Gate{}, &GateList{},
 		&Approval{}, &ApprovalList{},
 		&Device{}, &DeviceList{},
+		&DeviceManifest{}, &DeviceManifestList{},
 		&DeviceJob{}, &DeviceJobList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)

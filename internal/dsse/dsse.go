@@ -30,6 +30,10 @@ const (
 	TypeAnswer = "application/vnd.nisse.answer.v1+json"
 	// TypeQuery is the broker's "what do you know of this deed".
 	TypeQuery = "application/vnd.nisse.query.v1+json"
+	// TypeManifest is the root key's "this device lets agents do that".
+	TypeManifest = "application/vnd.nisse.manifest.v1+json"
+	// TypeRevocation is the broker's "no manifest up to this epoch counts any more".
+	TypeRevocation = "application/vnd.nisse.revocation.v1+json"
 )
 
 // MaxEnvelope is the largest envelope that is decoded at all.

@@ -9,12 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"sigs.k8s.io/yaml"
 
 	"nisse.io/nisse/internal/canonical"
@@ -26,34 +25,79 @@ const Version = 1
 
 // Capability names. An MCP tool has the same name with _ for the dot.
 const (
-	FSRead  = "fs.read"
-	FSWrite = "fs.write"
-	FSList  = "fs.list"
-	FSStat  = "fs.stat"
-	Exec    = "exec"
+	FSRead         = "fs.read"
+	FSWrite        = "fs.write"
+	FSList         = "fs.list"
+	FSStat         = "fs.stat"
+	Exec           = "exec"
+	GitStatus      = "git.status"
+	GitCommit      = "git.commit"
+	GitClone       = "git.clone"
+	GitPush        = "git.push"
+	PkgSearch      = "pkg.search"
+	PkgInstall     = "pkg.install"
+	ProcList       = "proc.list"
+	ProcKill       = "proc.kill"
+	DockerList     = "docker.container.list"
+	DockerLogs     = "docker.container.logs"
+	DockerExec     = "docker.container.exec"
+	DisplayCapture = "display.capture"
+	ClipboardRead  = "clipboard.read"
+	ClipboardWrite = "clipboard.write"
 )
 
-// Approval tells whether a capability needs a person's decision.
-type Approval string
+// Privilege of a manifest: of the operator's own kind, or of the machine's administrator.
+type Privilege string
+
+// Privileges, as in the API.
+const (
+	User     Privilege = "User"
+	Elevated Privilege = "Elevated"
+)
+
+// Confine tells whether Landlock must hold what runs.
+type Confine string
 
 const (
-	// None: read-only; runs on the agent's word.
-	None Approval = "None"
-	// Required: runs only under an approval statement that covers this very call.
-	Required Approval = "Required"
+	// Available: where the kernel has it; what is absent means.
+	Available Confine = "Available"
+	// ConfineRequired: where the kernel lacks it, nothing runs that it should hold.
+	ConfineRequired Confine = "Required"
 )
 
-// Manifest of one device.
+// Manifest of one device for the agents of one privilege; the root key has signed it.
 type Manifest struct {
 	V      int    `json:"v"`
 	Device string `json:"device"`
+	// Privilege of the agents that may use it. A device holds at most one manifest of each.
+	Privilege Privilege `json:"privilege"`
+	// Epoch rises with every signing. A device takes no older text for the same privilege, and none at or below the epoch that was revoked.
+	Epoch int64 `json:"epoch"`
+	// ExpiresAt in RFC 3339, UTC. Nothing begins under the manifest from then on.
+	ExpiresAt string `json:"expiresAt"`
+	// User on the machine that commands run as and files are touched as; the daemon's own when empty.
+	User string `json:"user,omitempty"`
+	// Confine what runs; Available when absent.
+	Confine Confine `json:"confine,omitempty"`
+	// Environment that commands get beside a clean one, such as the operator's HOME, DISPLAY or SSH_AUTH_SOCK.
+	Environment map[string]string `json:"environment,omitempty"`
 	// Keys the device trusts, each in base64 (32 bytes).
 	Keys Keys `json:"keys"`
 	// Paths maps fs.read, fs.write, fs.list and fs.stat to rules. The first rule that matches decides.
 	Paths map[string][]PathRule `json:"paths,omitempty"`
 	// Commands that exec may run.
 	Commands []Command `json:"commands,omitempty"`
-	Limits   Limits    `json:"limits"`
+	// Repositories that git works on.
+	Repositories []RepositoryRule `json:"repositories,omitempty"`
+	// Packages of the machine's package manager.
+	Packages []PackageRule `json:"packages,omitempty"`
+	// Processes of the machine.
+	Processes []ProcessRule `json:"processes,omitempty"`
+	// Containers of the Docker Engine.
+	Containers []ContainerRule `json:"containers,omitempty"`
+	// Desktop of the operator.
+	Desktop []DesktopRule `json:"desktop,omitempty"`
+	Limits  Limits        `json:"limits"`
 }
 
 // Keys that a device trusts.
@@ -61,13 +105,9 @@ type Keys struct {
 	// Request keys: whose requests are looked at.
 	Request []string `json:"request"`
 	// Approval keys: whose statements count.
-	Approval []string `json:"approval"`
-}
-
-// PathRule allows paths by glob (doublestar, absolute).
-type PathRule struct {
-	Glob     string   `json:"glob"`
-	Approval Approval `json:"approval"`
+	Approval []string `json:"approval,omitempty"`
+	// Persons and their own keys, for rules that demand a Person's signature.
+	Persons map[string][]string `json:"persons,omitempty"`
 }
 
 // Command is an exact argument vector with typed slots.
@@ -76,8 +116,7 @@ type Command struct {
 	Argv []string `json:"argv"`
 	// Slots by name.
 	Slots map[string]Slot `json:"slots,omitempty"`
-	// Approval it needs.
-	Approval Approval `json:"approval"`
+	Rule
 	// TimeoutSeconds, at most Limits.TimeoutSeconds; 30 when absent.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 }
@@ -121,6 +160,8 @@ func Parse(text []byte) (*Manifest, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
+	// Absent and empty are one in the canonical form: omitempty sees to all fields but the lists in this map.
+	maps.DeleteFunc(m.Paths, func(_ string, rules []PathRule) bool { return len(rules) == 0 })
 	return &m, nil
 }
 
@@ -131,17 +172,14 @@ func (m *Manifest) Canonical() ([]byte, error) { return canonical.Marshal(m) }
 func (m *Manifest) Digest() (string, error) { return canonical.Digest(m) }
 
 func (m *Manifest) validate() error {
-	if m.V != Version {
-		return fmt.Errorf("v is %d, want %d", m.V, Version)
-	}
-	if len(m.Device) > 63 || !deviceName.MatchString(m.Device) {
-		return fmt.Errorf("device %q: want the name of its Device object (lower-case letters, digits and -, at most 63)", m.Device)
+	if err := m.head(); err != nil {
+		return err
 	}
 	if err := m.Keys.validate(); err != nil {
 		return err
 	}
 	l := m.Limits
-	if l.WriteBytes < 1 || l.WriteBytes > 1<<20 || l.OutputBytes < 1 || l.OutputBytes > 4<<20 || l.TimeoutSeconds < 1 || l.TimeoutSeconds > 300 {
+	if l.WriteBytes < 1 || l.WriteBytes > 1<<20 || l.OutputBytes < 1 || l.OutputBytes > 4<<20 || l.TimeoutSeconds < 1 || l.TimeoutSeconds > MaxTimeoutSeconds {
 		return errors.New("limits: writeBytes 1 to 1048576, outputBytes 1 to 4194304 and timeoutSeconds 1 to 300 are all required")
 	}
 	for capability, rules := range m.Paths {
@@ -150,37 +188,25 @@ func (m *Manifest) validate() error {
 		default:
 			return fmt.Errorf("paths.%s: known are fs.read, fs.write, fs.list, fs.stat", capability)
 		}
-		for i, r := range rules {
-			if err := r.validate(capability); err != nil {
-				return fmt.Errorf("paths.%s[%d]: %w", capability, i, err)
-			}
+		if err := each("paths."+capability, rules, func(r PathRule) error { return r.validate(capability) }); err != nil {
+			return err
 		}
 	}
-	for i, c := range m.Commands {
-		if err := c.validate(l.TimeoutSeconds); err != nil {
-			return fmt.Errorf("commands[%d]: %w", i, err)
-		}
-	}
-	return nil
+	return errors.Join(
+		each("commands", m.Commands, func(c Command) error { return c.validate(l.TimeoutSeconds) }),
+		each("repositories", m.Repositories, RepositoryRule.validate),
+		each("packages", m.Packages, PackageRule.validate),
+		each("processes", m.Processes, func(r ProcessRule) error { return r.validate(m.Privilege) }),
+		each("containers", m.Containers, func(r ContainerRule) error { return r.validate(l.TimeoutSeconds) }),
+		each("desktop", m.Desktop, DesktopRule.validate),
+		m.signable(),
+	)
 }
 
-var deviceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
-func (k Keys) validate() error {
-	if len(k.Request) == 0 {
-		return errors.New("keys.request is empty: nobody could ask anything of this device")
-	}
-	for _, use := range []struct {
-		name string
-		keys []string
-	}{{"request", k.Request}, {"approval", k.Approval}} {
-		for i, s := range use.keys {
-			if _, err := dsse.ParseKey(s); err != nil {
-				return fmt.Errorf("keys.%s[%d]: %w", use.name, i, err)
-			}
-			if use.name == "approval" && slices.Contains(k.Request, s) {
-				return fmt.Errorf("keys.approval[%d] is a request key too: who asks must not be able to approve", i)
-			}
+func each[T any](section string, rules []T, validate func(T) error) error {
+	for i, r := range rules {
+		if err := validate(r); err != nil {
+			return fmt.Errorf("%s[%d]: %w", section, i, err)
 		}
 	}
 	return nil
@@ -203,30 +229,6 @@ func (k Keys) RequestKeys() []ed25519.PublicKey { return trusted(k.Request) }
 // ApprovalKeys whose statements count.
 func (k Keys) ApprovalKeys() []ed25519.PublicKey { return trusted(k.Approval) }
 
-// validGlob wants patterns whose meaning is plain: escapes are refused because nobody reads them the way a matcher does.
-func validGlob(glob string) error {
-	if !path.IsAbs(glob) || path.Clean(glob) != glob || strings.ContainsAny(glob, "\\\x00") || !doublestar.ValidatePattern(glob) {
-		return fmt.Errorf("glob %q must be an absolute, clean doublestar pattern without \\", glob)
-	}
-	if slices.Contains(strings.Split(glob, "/"), "..") {
-		return fmt.Errorf("glob %q leads upwards with two dots", glob)
-	}
-	return nil
-}
-
-func (r PathRule) validate(capability string) error {
-	if err := validGlob(r.Glob); err != nil {
-		return err
-	}
-	if r.Approval != None && r.Approval != Required {
-		return fmt.Errorf("approval %q: want None or Required", r.Approval)
-	}
-	if capability == FSWrite && r.Approval == None {
-		return errors.New("fs.write changes the machine and always needs approval: Required")
-	}
-	return nil
-}
-
 func (c Command) validate(maxTimeout int) error {
 	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) || path.Clean(c.Argv[0]) != c.Argv[0] || strings.ContainsAny(c.Argv[0], "{}") {
 		return errors.New("argv must begin with the absolute path of a program")
@@ -234,8 +236,8 @@ func (c Command) validate(maxTimeout int) error {
 	if Wrapper(c.Argv[0]) {
 		return fmt.Errorf("%s runs whatever it is given; list the program itself", c.Argv[0])
 	}
-	if c.Approval != None && c.Approval != Required {
-		return fmt.Errorf("approval %q: want None or Required", c.Approval)
+	if err := c.Rule.validate(); err != nil {
+		return err
 	}
 	if c.TimeoutSeconds < 0 || c.TimeoutSeconds > maxTimeout {
 		return fmt.Errorf("timeoutSeconds %d: want 0 to %d", c.TimeoutSeconds, maxTimeout)

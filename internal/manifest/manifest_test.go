@@ -21,6 +21,9 @@ func sample() string {
 	return `
 v: 1
 device: web1
+privilege: User
+epoch: 7
+expiresAt: 2027-11-30T00:00:00Z
 keys:
   request: ["` + publicKey(1) + `"]
   approval: ["` + publicKey(2) + `"]

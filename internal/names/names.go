@@ -45,3 +45,11 @@ func Approval(room, eventID string) string {
 
 // Job is the name of the DeviceJob of a deed.
 func Job(deedID string) string { return "job-" + deedID[:40] }
+
+// Manifest is the name of a device's manifest for agents of a privilege: web1-user, web1-elevated.
+func Manifest(device, privilege string) string {
+	if privilege == "" {
+		privilege = "User"
+	}
+	return device + "-" + strings.ToLower(privilege)
+}
