@@ -101,7 +101,7 @@ func TestAuditTellsTheStory(t *testing.T) {
 		t.Errorf("the answer names row %d %s, it is %s", done.AuditRow, done.AuditHash, h)
 	}
 	st := w.status()
-	if st.AuditRows != 3 || st.AuditHead != chain.Hash(page.Rows[2]) || st.Manifest == "" || len(st.Problems) != 0 || st.Version != "test" || page.More {
+	if st.AuditRows != 3 || st.AuditHead != chain.Hash(page.Rows[2]) || len(st.Manifests) != 1 || len(st.Problems) != 0 || st.Version != "test" || page.More {
 		t.Errorf("got %+v", st)
 	}
 	q, env = w.get("/v1/audit?after=2")

@@ -30,7 +30,7 @@ func (s *Server) Call(ctx context.Context, body []byte) ([]byte, error) {
 	if err := envelope(body); err != nil {
 		return nil, err
 	}
-	r, err := wire.OpenRequest(body, s.Manifest.Keys.RequestKeys())
+	r, _, err := wire.OpenRequest(body, s.Manifest.Keys.RequestKeys())
 	switch {
 	case errors.Is(err, wire.ErrVersion):
 		return s.refuse(ctx, r, verdict{reason: wire.BadVersion, message: err.Error()})

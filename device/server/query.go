@@ -16,7 +16,7 @@ import (
 
 // query authenticates a GET. A refusal comes back as an answer.
 func (s *Server) query(header, path string) (q wire.Query, answer []byte, err error) {
-	q, err = wire.OpenQuery(header, s.Manifest.Keys.RequestKeys())
+	q, _, err = wire.OpenQuery(header, s.Manifest.Keys.RequestKeys())
 	reason, message := wire.Reason(""), ""
 	now := s.Now().Unix()
 	s.mu.Lock()
@@ -98,7 +98,8 @@ func (s *Server) Status(ctx context.Context, header, path string) ([]byte, error
 	defer s.mu.Unlock()
 	_ = s.flushWaiting(ctx) // if it fails, problems says so
 	now := s.Now().Unix()
-	st := wire.Status{Device: s.Manifest.Device, Nonce: q.Nonce, Manifest: s.manifestText, Now: now, Version: s.Version, Problems: s.problems(now)}
+	held := wire.HeldManifest{Privilege: s.Manifest.Privilege, Epoch: s.Manifest.Epoch, Digest: s.digest, ExpiresAt: s.Manifest.ExpiresAt}
+	st := wire.Status{Device: s.Manifest.Device, Nonce: q.Nonce, Manifests: []wire.HeldManifest{held}, Now: now, Version: s.Version, Problems: s.problems(now)}
 	end, err := audit.End(ctx, s.Store.DB())
 	if err != nil {
 		st.Problems = append(st.Problems, "the audit cannot be read: "+err.Error())

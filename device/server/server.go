@@ -49,11 +49,10 @@ type Options struct {
 // Server of one device.
 type Server struct {
 	Options
-	manifestText string
-	digest       string
-	table        deeds.Table
-	run          capability.Runner
-	slots        chan struct{}
+	digest string
+	table  deeds.Table
+	run    capability.Runner
+	slots  chan struct{}
 	// strangers bounds the log lines about requests that anybody can send.
 	strangers *rate.Limiter
 
@@ -80,10 +79,6 @@ type Server struct {
 // New server. Deeds that had begun when the device stopped become Unknown, in the audit and in the table, before it returns. A chain
 // that does not verify is no error: reads go on, what needs approval is refused, and Status says why.
 func New(ctx context.Context, o Options) (*Server, error) {
-	text, err := o.Manifest.Canonical()
-	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
-	}
 	digest, err := o.Manifest.Digest()
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
@@ -92,7 +87,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clock: %w", err)
 	}
-	s := &Server{Options: o, manifestText: string(text), digest: digest, table: deeds.Table{Bounds: o.Bounds},
+	s := &Server{Options: o, digest: digest, table: deeds.Table{Bounds: o.Bounds},
 		run: capability.Runner{Manifest: o.Manifest, Env: o.Env, Never: o.Never}, slots: make(chan struct{}, o.Busy),
 		strangers: rate.NewLimiter(1, 5), clock: c, running: map[string]string{}}
 	s.stop, s.cancel = context.WithCancel(context.WithoutCancel(ctx))

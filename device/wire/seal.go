@@ -34,15 +34,31 @@ func SignRequest(key ed25519.PrivateKey, r Request) ([]byte, error) {
 	return dsse.Sign(key, dsse.TypeRequest, r)
 }
 
-// OpenRequest verifies the body of POST /v1/call. With ErrVersion the request is returned as far as it could be read; with any other
-// error nothing of it may be believed.
-func OpenRequest(envelope []byte, trusted []ed25519.PublicKey) (Request, error) {
+// OpenRequest verifies the body of POST /v1/call and tells which key signed it. With ErrVersion the request is returned as far as it
+// could be read; with any other error nothing of it may be believed.
+func OpenRequest(envelope []byte, trusted []ed25519.PublicKey) (Request, ed25519.PublicKey, error) {
 	var r Request
-	err := open(envelope, dsse.TypeRequest, trusted, &r)
+	by, err := open(envelope, dsse.TypeRequest, trusted, &r)
 	if err != nil && !errors.Is(err, ErrVersion) {
-		return Request{}, err
+		return Request{}, nil, err
 	}
-	return r, err
+	return r, by, err
+}
+
+// SignRevocation returns the body of POST /v1/revoke. V is set.
+func SignRevocation(key ed25519.PrivateKey, r Revocation) ([]byte, error) {
+	r.V = Version
+	return dsse.Sign(key, dsse.TypeRevocation, r)
+}
+
+// OpenRevocation verifies the body of POST /v1/revoke and tells which key signed it; errors as for OpenRequest.
+func OpenRevocation(envelope []byte, trusted []ed25519.PublicKey) (Revocation, ed25519.PublicKey, error) {
+	var r Revocation
+	by, err := open(envelope, dsse.TypeRevocation, trusted, &r)
+	if err != nil && !errors.Is(err, ErrVersion) {
+		return Revocation{}, nil, err
+	}
+	return r, by, err
 }
 
 // SignQuery returns the value of the header Nisse-Query. V is set.
@@ -55,18 +71,18 @@ func SignQuery(key ed25519.PrivateKey, q Query) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// OpenQuery verifies the value of the header Nisse-Query; errors as for OpenRequest.
-func OpenQuery(header string, trusted []ed25519.PublicKey) (Query, error) {
+// OpenQuery verifies the value of the header Nisse-Query and tells which key signed it; errors as for OpenRequest.
+func OpenQuery(header string, trusted []ed25519.PublicKey) (Query, ed25519.PublicKey, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(header)
 	if err != nil {
-		return Query{}, fmt.Errorf("%w: %s is not base64url: %w", dsse.ErrRefused, QueryHeader, err)
+		return Query{}, nil, fmt.Errorf("%w: %s is not base64url: %w", dsse.ErrRefused, QueryHeader, err)
 	}
 	var q Query
-	err = open(b, dsse.TypeQuery, trusted, &q)
+	by, err := open(b, dsse.TypeQuery, trusted, &q)
 	if err != nil && !errors.Is(err, ErrVersion) {
-		return Query{}, err
+		return Query{}, nil, err
 	}
-	return q, err
+	return q, by, err
 }
 
 // SignAnswer returns the body of an answer. V is set.
@@ -79,7 +95,7 @@ func SignAnswer(key ed25519.PrivateKey, a Answer) ([]byte, error) {
 // not read or authenticate, and comes back as *RefusedError: it says nothing about the deed.
 func OpenAnswer(envelope []byte, key ed25519.PublicKey, device, deed string) (Answer, error) {
 	var a Answer
-	if err := open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a); err != nil {
+	if _, err := open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a); err != nil {
 		return Answer{}, err
 	}
 	switch {
@@ -96,10 +112,13 @@ func OpenAnswer(envelope []byte, key ed25519.PublicKey, device, deed string) (An
 // SignStatus returns the body of a status. V is set.
 func SignStatus(key ed25519.PrivateKey, s Status) ([]byte, error) {
 	s.V = Version
+	if s.Manifests == nil {
+		s.Manifests = []HeldManifest{}
+	}
 	return dsse.Sign(key, TypeStatus, s)
 }
 
-// OpenStatus verifies the status that answers q. A refusal comes back as *RefusedError.
+// OpenStatus verifies the status that answers q, whether that asked for it or brought a manifest or a revocation. A refusal comes back as *RefusedError.
 func OpenStatus(envelope []byte, key ed25519.PublicKey, q Query) (Status, error) {
 	var s Status
 	if err := openReply(envelope, TypeStatus, key, q, &s); err != nil {
@@ -131,38 +150,39 @@ func OpenAuditPage(envelope []byte, key ed25519.PublicKey, q Query) (AuditPage, 
 
 // openReply opens the answer to a query, which is of payloadType, or an Answer when the device refuses the query itself.
 func openReply(envelope []byte, payloadType string, key ed25519.PublicKey, q Query, out any) error {
-	err := open(envelope, payloadType, []ed25519.PublicKey{key}, out)
+	_, err := open(envelope, payloadType, []ed25519.PublicKey{key}, out)
 	if err == nil || errors.Is(err, ErrVersion) {
 		return err
 	}
 	var a Answer
-	if open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a) == nil && a.Device == q.Device && a.State == Refused {
+	if _, notAnswer := open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a); notAnswer == nil && a.Device == q.Device && a.State == Refused {
 		return &RefusedError{Reason: a.Reason, Message: a.Message}
 	}
 	return err
 }
 
-// open verifies an envelope and its version, and decodes it. The version is looked at before the fields, so that a newer peer is told
-// that its version is the trouble, not that its fields are unknown.
-func open(envelope []byte, payloadType string, trusted []ed25519.PublicKey, out any) error {
+// open verifies an envelope and its version, decodes it and tells which key signed it. The version is looked at before the fields, so
+// that a newer peer is told that its version is the trouble, not that its fields are unknown.
+func open(envelope []byte, payloadType string, trusted []ed25519.PublicKey, out any) (ed25519.PublicKey, error) {
 	var raw json.RawMessage
-	if _, err := dsse.Verify(envelope, payloadType, trusted, &raw); err != nil {
-		return err
+	by, err := dsse.Verify(envelope, payloadType, trusted, &raw)
+	if err != nil {
+		return nil, err
 	}
 	var v struct {
 		V int `json:"v"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return fmt.Errorf("%w: payload: %w", dsse.ErrRefused, err)
+		return nil, fmt.Errorf("%w: payload: %w", dsse.ErrRefused, err)
 	}
 	if v.V != Version {
 		_ = json.Unmarshal(raw, out) // as far as it goes: the deed's ID, for the refusal
-		return fmt.Errorf("%w: %d, want %d", ErrVersion, v.V, Version)
+		return by, fmt.Errorf("%w: %d, want %d", ErrVersion, v.V, Version)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(out); err != nil {
-		return fmt.Errorf("%w: payload: %w", dsse.ErrRefused, err)
+		return nil, fmt.Errorf("%w: payload: %w", dsse.ErrRefused, err)
 	}
-	return nil
+	return by, nil
 }

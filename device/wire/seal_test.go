@@ -29,9 +29,10 @@ func TestRequestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := OpenRequest(env, []ed25519.PublicKey{pub})
-	if err != nil {
-		t.Fatal(err)
+	other, _ := pair(2)
+	got, by, err := OpenRequest(env, []ed25519.PublicKey{other, pub})
+	if err != nil || !by.Equal(pub) {
+		t.Fatalf("signed by %x, %v", by, err)
 	}
 	if d := cmp.Diff(request(), got); d != "" {
 		t.Error(d)
@@ -52,16 +53,16 @@ func TestOpenRequestOtherVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := OpenRequest(env, []ed25519.PublicKey{pub})
-			if !errors.Is(err, ErrVersion) || r.Deed != "d1" {
-				t.Errorf("got %+v, %v", r, err)
+			r, by, err := OpenRequest(env, []ed25519.PublicKey{pub})
+			if !errors.Is(err, ErrVersion) || r.Deed != "d1" || !by.Equal(pub) {
+				t.Errorf("got %+v by %x, %v", r, by, err)
 			}
 			env, err = dsse.Sign(stranger, dsse.TypeRequest, payload)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err = OpenRequest(env, []ed25519.PublicKey{pub})
-			if !errors.Is(err, dsse.ErrRefused) || r.Deed != "" {
+			r, by, err = OpenRequest(env, []ed25519.PublicKey{pub})
+			if !errors.Is(err, dsse.ErrRefused) || r.Deed != "" || by != nil {
 				t.Errorf("a stranger got %+v, %v", r, err)
 			}
 		})
@@ -85,7 +86,7 @@ func TestOpenRequestRefuses(t *testing.T) {
 		"empty":         nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if r, err := OpenRequest(env, []ed25519.PublicKey{pub}); !errors.Is(err, dsse.ErrRefused) || r.Deed != "" {
+			if r, by, err := OpenRequest(env, []ed25519.PublicKey{pub}); !errors.Is(err, dsse.ErrRefused) || r.Deed != "" || by != nil {
 				t.Errorf("got %+v, %v", r, err)
 			}
 		})
@@ -140,11 +141,11 @@ func TestQueryAndStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := OpenQuery(h, []ed25519.PublicKey{pub})
-	if err != nil || got != q {
-		t.Fatalf("got %+v, %v", got, err)
+	got, by, err := OpenQuery(h, []ed25519.PublicKey{pub})
+	if err != nil || got != q || !by.Equal(pub) {
+		t.Fatalf("got %+v by %x, %v", got, by, err)
 	}
-	if _, err := OpenQuery(h+"=", []ed25519.PublicKey{pub}); !errors.Is(err, dsse.ErrRefused) {
+	if _, _, err := OpenQuery(h+"=", []ed25519.PublicKey{pub}); !errors.Is(err, dsse.ErrRefused) {
 		t.Errorf("padding was accepted: %v", err)
 	}
 	env, err := SignStatus(devicePriv, Status{Device: "web1", Nonce: "n", Now: 5})
@@ -152,7 +153,7 @@ func TestQueryAndStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := OpenStatus(env, devicePub, q)
-	if err != nil || s.Now != 5 {
+	if err != nil || s.Now != 5 || s.Manifests == nil {
 		t.Fatalf("got %+v, %v", s, err)
 	}
 	stale := q
@@ -180,6 +181,107 @@ func TestQueryAndStatus(t *testing.T) {
 	}
 }
 
+func TestRevocation(t *testing.T) {
+	pub, priv := pair(1)
+	_, stranger := pair(2)
+	want := Revocation{V: Version, Device: "web1", Epoch: 7, At: 100}
+	sign := func(key ed25519.PrivateKey, payloadType string, v any) []byte {
+		b, err := dsse.Sign(key, payloadType, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	good, err := SignRevocation(priv, Revocation{Device: "web1", Epoch: 7, At: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  []byte
+		want error
+	}{
+		{"good", good, nil},
+		{"a stranger's", sign(stranger, dsse.TypeRevocation, want), dsse.ErrRefused},
+		{"signed as a request", sign(priv, dsse.TypeRequest, want), dsse.ErrRefused},
+		{"unknown field", sign(priv, dsse.TypeRevocation, map[string]any{"v": Version, "epoch": 7, "all": true}), dsse.ErrRefused},
+		{"an epoch in words", sign(priv, dsse.TypeRevocation, map[string]any{"v": Version, "epoch": "7"}), dsse.ErrRefused},
+		{"newer", sign(priv, dsse.TypeRevocation, map[string]any{"v": Version + 1, "all": true}), ErrVersion},
+		{"nothing", nil, dsse.ErrRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, by, err := OpenRevocation(c.env, []ed25519.PublicKey{pub})
+			switch {
+			case c.want == nil:
+				if err != nil || got != want || !by.Equal(pub) {
+					t.Errorf("got %+v by %x, %v", got, by, err)
+				}
+			case !errors.Is(err, c.want) || got.Epoch != 0:
+				t.Errorf("got %+v, %v, want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestStatusHolds(t *testing.T) {
+	s := Status{Manifests: []HeldManifest{{Digest: "a", Epoch: 5}, {Digest: "b", Epoch: 6}}, RevokedEpoch: 5}
+	for digest, want := range map[string]bool{"a": false, "b": true, "c": false} {
+		if got := s.Holds(digest); got != want {
+			t.Errorf("%s: %t", digest, got)
+		}
+	}
+}
+
+// Only what the device has kept no record of may be asked again.
+func TestTransient(t *testing.T) {
+	for reason, want := range map[Reason]bool{NoManifest: true, NotYet: true, Busy: true, TableFull: true, AuditUnwritable: true,
+		BadSignature: false, BadVersion: false, OtherDevice: false, OtherManifest: false, ManifestExpired: false, Revoked: false, OlderManifest: false,
+		Expired: false, NotAllowed: false, NotCovered: false, PathRefused: false} {
+		if reason.Transient() != want {
+			t.Errorf("%s: %t", reason, !want)
+		}
+	}
+}
+
+// FuzzOpenRevocation and FuzzOpenQuery: as FuzzOpenRequest.
+func FuzzOpenRevocation(f *testing.F) {
+	pub, priv := pair(1)
+	want := Revocation{V: Version, Device: "web1", Epoch: 7, At: 100}
+	good, err := SignRevocation(priv, want)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{}`))
+	f.Add([]byte(`{"payloadType":"` + dsse.TypeRevocation + `","payload":"eyJ2IjoxfQ==","signatures":[{"keyid":"","sig":"AAAA"}]}`))
+	f.Add(bytes.Replace(good, []byte("A"), []byte("B"), 1))
+	f.Fuzz(func(t *testing.T, env []byte) {
+		r, by, err := OpenRevocation(env, []ed25519.PublicKey{pub})
+		if err != nil && (r != Revocation{} || by != nil) || err == nil && r != want {
+			t.Errorf("got %+v by %x, %v", r, by, err)
+		}
+	})
+}
+
+func FuzzOpenQuery(f *testing.F) {
+	pub, priv := pair(1)
+	want := Query{V: Version, Device: "web1", Path: "/v1/status", At: 1, ExpiresAt: 2, Nonce: "n"}
+	good, err := SignQuery(priv, want)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add("")
+	f.Add(good + "=")
+	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"payloadType":"` + dsse.TypeQuery + `","payload":"bnVsbA==","signatures":[]}`)))
+	f.Fuzz(func(t *testing.T, header string) {
+		q, by, err := OpenQuery(header, []ed25519.PublicKey{pub})
+		if err != nil && (q != Query{} || by != nil) || err == nil && q != want {
+			t.Errorf("got %+v by %x, %v", q, by, err)
+		}
+	})
+}
+
 // FuzzOpenRequest: whatever comes, no panic, and nothing is believed that the trusted key did not sign.
 func FuzzOpenRequest(f *testing.F) {
 	pub, priv := pair(1)
@@ -198,9 +300,9 @@ func FuzzOpenRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, env []byte) {
-		r, err := OpenRequest(env, []ed25519.PublicKey{pub})
+		r, by, err := OpenRequest(env, []ed25519.PublicKey{pub})
 		if err != nil {
-			if r.Deed != "" {
+			if r.Deed != "" || by != nil {
 				t.Errorf("refused (%v), yet %+v came out", err, r)
 			}
 			return

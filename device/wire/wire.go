@@ -5,9 +5,23 @@
 //	GET  /v1/deeds/{id}      header Nisse-Query: see Query     answer: envelope of Answer (state NotSeen if it never came)
 //	GET  /v1/status          header Nisse-Query                answer: envelope of Status
 //	GET  /v1/audit?after=N   header Nisse-Query                answer: envelope of AuditPage
+//	POST /v1/manifests       body: envelope of a manifest      answer: envelope of Status
+//	                         header Nisse-Query
+//	POST /v1/revoke          body: envelope of Revocation      answer: envelope of Status
+//	                         header Nisse-Query
+//
+// A device holds at most one manifest of each privilege, signed by the root key that is pinned on the machine. It believes requests that
+// a request key of the very manifest they name has signed; revocations and queries that one of any manifest held has signed, expired and
+// revoked ones included, for who may ask about a dead manifest learns what it did. Until it holds one, it believes nobody and answers
+// NoManifest. The query that brings a manifest may also be signed by a request key of that manifest itself: the root key vouches for it.
+// So who is answered NoManifest, OtherManifest or BadSignature brings the manifest that the device lacks.
+//
+// A manifest takes the place of one with a lower epoch, and of no other. A revocation kills every manifest up to an epoch for good: what
+// has not begun does not begin, a command that runs is killed. No root key is needed to say no; to come back, the root key has to sign
+// a manifest of a higher epoch.
 //
 // Every envelope that can be read is answered with 200 and an envelope; what cannot be read gets 400 and one line of text. A query
-// that is refused is answered with an Answer in state Refused.
+// or a change that is refused is answered with an Answer in state Refused that names no deed.
 //
 // A deed that the device knows, asked for with the same call, is answered from its table before anything else is judged: to call it
 // refused because the request has expired meanwhile would say that it did not run.
@@ -16,7 +30,10 @@
 // nobody can collect signed refusals of deeds that ran.
 package wire
 
-import "nisse.io/nisse/internal/approval"
+import (
+	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/manifest"
+)
 
 // Version of the protocol. Another is refused, older or newer.
 const Version = 1
@@ -85,15 +102,19 @@ const (
 	NotSeen State = "NotSeen"
 )
 
-// Reason of a refusal.
+// Reason why a deed was refused, or a query, or a change.
 type Reason string
 
 // Reasons, in the order in which a device checks.
 const (
+	NoManifest      Reason = "NoManifest"      // the device holds no manifest yet, so it believes nobody
 	BadSignature    Reason = "BadSignature"    // not signed by a trusted request key, or not canonical
 	BadVersion      Reason = "BadVersion"      // another protocol version
 	OtherDevice     Reason = "OtherDevice"     // meant for another device
-	OtherManifest   Reason = "OtherManifest"   // the device holds another manifest
+	OtherManifest   Reason = "OtherManifest"   // the device does not hold that manifest
+	ManifestExpired Reason = "ManifestExpired" // the manifest is past its end
+	Revoked         Reason = "Revoked"         // the manifest was revoked
+	OlderManifest   Reason = "OlderManifest"   // of a manifest that is brought: the device was given a newer one before
 	Expired         Reason = "Expired"         // past ExpiresAt
 	NotYet          Reason = "NotYet"          // dated in the device's future
 	WindowTooLong   Reason = "WindowTooLong"   // ExpiresAt further from At than allowed
@@ -114,7 +135,7 @@ const (
 // deed table and final, whatever comes later.
 func (r Reason) Transient() bool {
 	switch r {
-	case NotYet, AuditUnwritable, TableFull, Busy:
+	case NoManifest, NotYet, AuditUnwritable, TableFull, Busy:
 		return true
 	default:
 		return false
@@ -151,7 +172,7 @@ type Answer struct {
 	Now int64 `json:"now"`
 }
 
-// Query authenticates a GET. It is signed by the broker's request key.
+// Query authenticates a GET, and who brings a manifest or a revocation. It is signed by the broker's request key.
 type Query struct {
 	V      int    `json:"v"`
 	Device string `json:"device"`
@@ -169,9 +190,11 @@ type Status struct {
 	V      int    `json:"v"`
 	Device string `json:"device"`
 	Nonce  string `json:"nonce"`
-	// Manifest in canonical JSON.
-	Manifest string `json:"manifest"`
-	Now      int64  `json:"now"`
+	// Manifests held, by privilege; those that are expired or revoked are among them.
+	Manifests []HeldManifest `json:"manifests"`
+	// RevokedEpoch up to which every manifest is revoked; 0 when none ever was.
+	RevokedEpoch int64 `json:"revokedEpoch"`
+	Now          int64 `json:"now"`
 	// AuditRows and AuditHead of the chain.
 	AuditRows int64  `json:"auditRows"`
 	AuditHead string `json:"auditHead"`
@@ -179,6 +202,36 @@ type Status struct {
 	Version string `json:"version"`
 	// Problems that keep the device from doing all it should, as sentences: a clock that is behind, an audit that cannot be written.
 	Problems []string `json:"problems,omitempty"`
+}
+
+// HeldManifest is what a device says of a manifest that it holds. The text is the cluster's own.
+type HeldManifest struct {
+	Privilege manifest.Privilege `json:"privilege"`
+	Epoch     int64              `json:"epoch"`
+	Digest    string             `json:"digest"`
+	// ExpiresAt in RFC 3339, UTC.
+	ExpiresAt string `json:"expiresAt"`
+}
+
+// Holds tells whether a device holds a manifest and would still run something under it, as of the status.
+func (s Status) Holds(digest string) bool {
+	for _, m := range s.Manifests {
+		if m.Digest == digest {
+			return m.Epoch > s.RevokedEpoch
+		}
+	}
+	return false
+}
+
+// Revocation kills manifests. It is signed by a request key of a manifest that the device holds.
+type Revocation struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	// Epoch up to which every manifest is dead. A device goes no further than its clock and the manifests that it holds, for what is
+	// above that has not been signed yet.
+	Epoch int64 `json:"epoch"`
+	// At in Unix seconds, when it was ordered.
+	At int64 `json:"at"`
 }
 
 // AuditPage is a part of the audit chain.
