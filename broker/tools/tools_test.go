@@ -3,12 +3,14 @@ package tools
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/manifest"
 )
 
 func agent(allow []string, devices ...string) *v1alpha1.Agent {
@@ -41,7 +43,7 @@ func TestOf(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	all := map[string]Tool{}
-	for _, tool := range Of(agent([]string{"fs.read", "fs.write", "exec", "submit_plan", "ask_human"}, "web1", "db1")) {
+	for _, tool := range Of(agent(append(slices.DeleteFunc(manifest.Capabilities(), func(c string) bool { return c == manifest.FSList }), "submit_plan", "ask_human"), "web1", "db1")) {
 		all[tool.Name] = tool
 	}
 	step := `{"device":"web1","capability":"fs.write","args":{"path":"/a","content":"x"}}`
@@ -72,6 +74,18 @@ func TestArguments(t *testing.T) {
 		"plan with 51 steps":    {tool: "submit_plan", raw: `{"reason":"x","steps":[` + strings.Repeat(step+",", 50) + step + `]}`, says: "maxItems"},
 		"plan with other tool":  {tool: "submit_plan", raw: `{"reason":"x","steps":[{"device":"web1","capability":"fs.list","args":{}}]}`, says: "capability"},
 		"step with string args": {tool: "submit_plan", raw: `{"reason":"x","steps":[{"device":"web1","capability":"exec","args":"{}"}]}`, says: "want object"},
+		"no field but device":   {tool: "display_capture", raw: `{"device":"web1"}`, want: `{"device":"web1"}`},
+		"field where none is":   {tool: "display_capture", raw: `{"device":"web1","display":":1"}`, says: "display"},
+		"name with many dots":   {tool: "docker_container_logs", raw: `{"device":"web1","container":"web","tail":5}`, want: `{"container":"web","device":"web1","tail":5}`},
+		"too much of a log":     {tool: "docker_container_logs", raw: `{"device":"web1","container":"web","tail":10001}`, says: "maximum"},
+		"package twice":         {tool: "pkg_install", raw: `{"device":"web1","names":["a","a"]}`, says: "are equal"},
+		"process without start": {tool: "proc_kill", raw: `{"device":"web1","pid":77}`, says: "start"},
+		"process with a number": {tool: "proc_kill", raw: `{"device":"web1","pid":77,"start":123}`, says: "want string"},
+		"signal by number":      {tool: "proc_kill", raw: `{"device":"web1","pid":77,"start":"1@00000000","signal":"9"}`, says: "TERM"},
+		"commit of nothing":     {tool: "git_commit", raw: `{"device":"web1","path":"/a","files":[],"message":"x"}`, says: "minItems"},
+		"push with force":       {tool: "git_push", raw: `{"device":"web1","path":"/a","url":"https://h/x","branch":"main","force":true}`, says: "force"},
+		"clone":                 {tool: "git_clone", raw: `{"device":"web1","path":"/a","url":"https://h/x"}`, want: `{"device":"web1","path":"/a","url":"https://h/x"}`},
+		"clipboard":             {tool: "clipboard_write", raw: `{"device":"web1","content":""}`, says: "minLength"},
 		"empty question":        {tool: "ask_human", raw: `{"question":""}`, says: "minLength"},
 		"finish":                {tool: "finish", raw: `{"summary":"done"}`, want: `{"summary":"done"}`},
 	}

@@ -60,71 +60,102 @@ type ExecArgs struct {
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 }
 
-// ParseArgs decodes canonical arguments of a capability into its type (ReadArgs, PathArgs, WriteArgs, ExecArgs), refusing what is not
-// canonical, unknown fields, and what no rule could allow.
+// ParseArgs decodes canonical arguments of a capability into its type (ReadArgs, PathArgs, WriteArgs, ExecArgs, GitStatusArgs …),
+// refusing what is not canonical, unknown fields, and what no rule could allow.
 func ParseArgs(capability, args string) (any, error) {
+	read, ok := readers[capability]
+	if !ok {
+		return nil, fmt.Errorf("capability %q is not known", capability)
+	}
 	if err := exactFields(capability, args); err != nil {
 		return nil, err
 	}
-	switch capability {
-	case FSRead:
-		var a ReadArgs
-		if err := strict([]byte(args), &a); err != nil {
-			return nil, fmt.Errorf("%s: %w", capability, err)
-		}
-		if a.Offset < 0 || a.Limit < 0 {
-			return nil, fmt.Errorf("%s: offset and limit may not be negative", capability)
-		}
-		return a, checkPath(capability, a.Path)
-	case FSList, FSStat:
-		var a PathArgs
-		if err := strict([]byte(args), &a); err != nil {
-			return nil, fmt.Errorf("%s: %w", capability, err)
-		}
-		return a, checkPath(capability, a.Path)
-	case FSWrite:
-		var a WriteArgs
-		if err := strict([]byte(args), &a); err != nil {
-			return nil, fmt.Errorf("%s: %w", capability, err)
-		}
-		if _, err := a.Bytes(); err != nil {
-			return nil, fmt.Errorf("%s: %w", capability, err)
-		}
-		return a, checkPath(capability, a.Path)
-	case Exec:
-		var a ExecArgs
-		if err := strict([]byte(args), &a); err != nil {
-			return nil, fmt.Errorf("%s: %w", capability, err)
-		}
-		if len(a.Argv) == 0 || a.TimeoutSeconds < 0 {
-			return nil, fmt.Errorf("%s: argv is empty or timeoutSeconds negative", capability)
-		}
-		for _, s := range a.Argv {
-			if strings.ContainsRune(s, 0) {
-				return nil, fmt.Errorf("%s: an argument contains a NUL byte", capability)
-			}
-		}
-		return a, nil
+	a, err := read(args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", capability, err)
 	}
-	return nil, fmt.Errorf("capability %q is not known", capability)
+	return a, nil
+}
+
+// arguments of a capability.
+type arguments interface {
+	// check what a schema cannot say, or says to models alone.
+	check() error
+}
+
+// reader of canonical JSON into one type of arguments.
+func reader[T arguments](text string) (any, error) {
+	var a T
+	if err := strict([]byte(text), &a); err != nil {
+		return nil, err
+	}
+	return a, a.check()
+}
+
+var readers = map[string]func(string) (any, error){
+	FSRead: reader[ReadArgs], FSList: reader[PathArgs], FSStat: reader[PathArgs], FSWrite: reader[WriteArgs], Exec: reader[ExecArgs],
+	GitStatus: reader[GitStatusArgs], GitCommit: reader[GitCommitArgs], GitClone: reader[GitCloneArgs], GitPush: reader[GitPushArgs],
+	PkgSearch: reader[PkgSearchArgs], PkgInstall: reader[PkgInstallArgs],
+	ProcList: reader[ProcListArgs], ProcKill: reader[ProcKillArgs],
+	DockerList: reader[ContainerListArgs], DockerLogs: reader[ContainerLogsArgs], DockerExec: reader[ContainerExecArgs],
+	DisplayCapture: reader[CaptureArgs], ClipboardRead: reader[ClipboardReadArgs], ClipboardWrite: reader[ClipboardWriteArgs],
 }
 
 // fields of each capability's arguments.
 var fields = map[string][]string{
-	FSRead:  {"path", "offset", "limit"},
-	FSList:  {"path"},
-	FSStat:  {"path"},
-	FSWrite: {"path", "content", "encoding"},
-	Exec:    {"argv", "timeoutSeconds"},
+	FSRead:         {"path", "offset", "limit"},
+	FSList:         {"path"},
+	FSStat:         {"path"},
+	FSWrite:        {"path", "content", "encoding"},
+	Exec:           {"argv", "timeoutSeconds"},
+	GitStatus:      {"path"},
+	GitCommit:      {"path", "files", "message", "author"},
+	GitClone:       {"url", "path", "branch", "depth", "timeoutSeconds"},
+	GitPush:        {"path", "url", "branch", "commit", "timeoutSeconds"},
+	PkgSearch:      {"query"},
+	PkgInstall:     {"names", "timeoutSeconds"},
+	ProcList:       {"name"},
+	ProcKill:       {"pid", "start", "signal"},
+	DockerList:     {},
+	DockerLogs:     {"container", "tail"},
+	DockerExec:     {"container", "id", "argv", "timeoutSeconds"},
+	DisplayCapture: {},
+	ClipboardRead:  {},
+	ClipboardWrite: {"content"},
+}
+
+func (a ReadArgs) check() error {
+	if a.Offset < 0 || a.Limit < 0 {
+		return errors.New("offset and limit may not be negative")
+	}
+	return checkPath(a.Path)
+}
+
+func (a PathArgs) check() error { return checkPath(a.Path) }
+
+func (a WriteArgs) check() error {
+	if _, err := a.Bytes(); err != nil {
+		return err
+	}
+	return checkPath(a.Path)
+}
+
+func (a ExecArgs) check() error {
+	if len(a.Argv) == 0 || a.TimeoutSeconds < 0 {
+		return errors.New("argv is empty or timeoutSeconds negative")
+	}
+	for _, s := range a.Argv {
+		if strings.ContainsRune(s, 0) {
+			return errors.New("an argument contains a NUL byte")
+		}
+	}
+	return nil
 }
 
 // exactFields refuses what encoding/json would let pass: a field whose name differs in case, so that {"Path":…,"path":…} could be shown
 // as one path and run as another, and null, which it takes for absent.
 func exactFields(capability, args string) error {
-	known, ok := fields[capability]
-	if !ok {
-		return fmt.Errorf("capability %q is not known", capability)
-	}
+	known := fields[capability]
 	if !canonical.Equal([]byte(args)) {
 		return fmt.Errorf("%s: arguments are not canonical JSON", capability)
 	}
@@ -143,12 +174,20 @@ func exactFields(capability, args string) error {
 	return nil
 }
 
-func checkPath(capability, p string) error {
+func checkPath(p string) error {
 	if len(p) > MaxPath {
-		return fmt.Errorf("%s: path of %d bytes is longer than %d", capability, len(p), MaxPath)
+		return fmt.Errorf("path of %d bytes is longer than %d", len(p), MaxPath)
 	}
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
-		return fmt.Errorf("%s: path %q must be absolute and clean (no .., no //, no trailing /)", capability, p)
+		return fmt.Errorf("path %q must be absolute and clean (no .., no //, no trailing /)", p)
+	}
+	return nil
+}
+
+// checkTimeout that a call asks for.
+func checkTimeout(seconds int) error {
+	if seconds < 0 || seconds > MaxTimeoutSeconds {
+		return fmt.Errorf("timeoutSeconds %d: want 1 to %d, or none", seconds, MaxTimeoutSeconds)
 	}
 	return nil
 }

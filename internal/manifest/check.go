@@ -17,16 +17,20 @@ var ErrNotAllowed = errors.New("the device's manifest does not allow this")
 
 // Verdict on an allowed call.
 type Verdict struct {
-	// Approval it needs.
-	Approval Approval
+	// Rule that allowed it: what approval it needs, of what tier, and so on.
+	Rule
 	// Args as ParseArgs returned them.
 	Args any
 	// TimeoutSeconds it may take.
 	TimeoutSeconds int
-	// Glob of the rule that allowed a path; empty for exec.
+	// Glob of the rule that allowed a path; empty where there is none.
 	Glob string
 	// Paths that an exec hands to its program, with the glob that each must lead to.
 	Paths []SlotPath
+	// Names by glob that a listing or a search may tell of.
+	Names []string
+	// Owner whose processes may be touched.
+	Owner Owner
 }
 
 // SlotPath is a path in a command line.
@@ -48,27 +52,24 @@ func (m *Manifest) Check(capability, args string) (Verdict, error) {
 	v := Verdict{Args: a, TimeoutSeconds: min(DefaultTimeoutSeconds, m.Limits.TimeoutSeconds)}
 	switch a := a.(type) {
 	case ReadArgs:
-		v.Approval, v.Glob, err = m.path(capability, a.Path)
+		v.Rule, v.Glob, err = m.path(capability, a.Path)
 	case PathArgs:
-		v.Approval, v.Glob, err = m.path(capability, a.Path)
+		v.Rule, v.Glob, err = m.path(capability, a.Path)
 	case WriteArgs:
 		b, _ := a.Bytes() // ParseArgs has decoded it
 		if len(b) > m.Limits.WriteBytes {
 			return Verdict{}, fmt.Errorf("%w: %d bytes to write, the limit is %d", ErrNotAllowed, len(b), m.Limits.WriteBytes)
 		}
-		v.Approval, v.Glob, err = m.path(capability, a.Path)
+		v.Rule, v.Glob, err = m.path(capability, a.Path)
 	case ExecArgs:
 		var c Command
 		if c, err = m.command(a.Argv); err == nil {
-			v.Approval = c.Approval
+			v.Rule = c.Rule
 			v.Paths = c.paths(a.Argv)
-			if c.TimeoutSeconds > 0 {
-				v.TimeoutSeconds = c.TimeoutSeconds
-			}
-			if a.TimeoutSeconds > 0 {
-				v.TimeoutSeconds = min(v.TimeoutSeconds, a.TimeoutSeconds)
-			}
+			v.TimeoutSeconds = timeout(c, v.TimeoutSeconds, a.TimeoutSeconds)
 		}
+	default:
+		v, err = m.machine(capability, v)
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -76,12 +77,15 @@ func (m *Manifest) Check(capability, args string) (Verdict, error) {
 	return v, nil
 }
 
-// Has tells whether the manifest lists the capability at all.
-func (m *Manifest) Has(capability string) bool {
-	if capability == Exec {
-		return len(m.Commands) > 0
+// timeout of a listed command: its own, or less if less is asked for.
+func timeout(c Command, usual, asked int) int {
+	if c.TimeoutSeconds > 0 {
+		usual = c.TimeoutSeconds
 	}
-	return len(m.Paths[capability]) > 0
+	if asked > 0 {
+		return min(usual, asked)
+	}
+	return usual
 }
 
 // LeadsTo judges what an allowed path turned out to lead to, symlinks followed: the manifest must allow that too, and on no stricter
@@ -95,19 +99,19 @@ func (m *Manifest) LeadsTo(capability, asked, real string) error {
 	if err != nil {
 		return fmt.Errorf("%s leads to another place: %w", strconv.Quote(asked), err)
 	}
-	if got == Required && want != Required {
+	if got.Approval == Required && want.Approval != Required {
 		return fmt.Errorf("%w: %s leads to %s, which needs approval", ErrNotAllowed, strconv.Quote(asked), strconv.Quote(real))
 	}
 	return nil
 }
 
-func (m *Manifest) path(capability, p string) (approval Approval, glob string, err error) {
+func (m *Manifest) path(capability, p string) (rule Rule, glob string, err error) {
 	for _, r := range m.Paths[capability] {
 		if ok, _ := doublestar.Match(r.Glob, p); ok { // the pattern was validated
-			return r.Approval, r.Glob, nil
+			return r.Rule, r.Glob, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s on %s", ErrNotAllowed, capability, strconv.Quote(p))
+	return Rule{}, "", fmt.Errorf("%w: %s on %s", ErrNotAllowed, capability, strconv.Quote(p))
 }
 
 func (m *Manifest) command(argv []string) (Command, error) {

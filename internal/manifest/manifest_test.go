@@ -3,11 +3,15 @@ package manifest
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"nisse.io/nisse/internal/dsse"
 )
@@ -295,17 +299,29 @@ func TestKeysAndHas(t *testing.T) {
 	if r, a := m.Keys.RequestKeys(), m.Keys.ApprovalKeys(); len(r) != 1 || len(a) != 1 || dsse.EncodeKey(r[0]) != publicKey(1) || dsse.EncodeKey(a[0]) != publicKey(2) {
 		t.Errorf("got %v, %v", r, a)
 	}
-	got := map[string]bool{}
+	var got []string
 	for _, c := range Capabilities() {
-		got[c] = m.Has(c)
+		if m.Has(c) {
+			got = append(got, c)
+		}
 	}
-	want := map[string]bool{FSRead: true, FSList: true, FSWrite: true, FSStat: false, Exec: true}
+	want := []string{Exec, FSList, FSRead, FSWrite}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	for c := range Schemas {
-		if fields[c] == nil || Descriptions[c] == "" {
-			t.Errorf("%s has no fields or no description", c)
+	for c, text := range Schemas {
+		var schema struct {
+			Closed     *bool          `json:"additionalProperties"`
+			Properties map[string]any `json:"properties"`
+		}
+		if err := json.Unmarshal([]byte(text), &schema); err != nil || schema.Closed == nil || *schema.Closed {
+			t.Errorf("%s: the schema takes what it does not name (%v)", c, err)
+		}
+		if d := cmp.Diff(slices.Sorted(maps.Keys(schema.Properties)), slices.Sorted(slices.Values(fields[c])), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%s: schema and arguments differ: %s", c, d)
+		}
+		if readers[c] == nil || Descriptions[c] == "" {
+			t.Errorf("%s has no reader or no description", c)
 		}
 	}
 	if !strings.HasPrefix(SchemaDigest(), "sha256:") {

@@ -241,6 +241,9 @@ func (r ContainerRule) validate(maxTimeout int) error {
 		if err := c.validate(maxTimeout); err != nil {
 			return fmt.Errorf("commands[%d]: %w", i, err)
 		}
+		if c.Approval == None {
+			return fmt.Errorf("commands[%d]: what runs in a container always needs approval: Required", i)
+		}
 	}
 	return operations(r.Operations, []string{DockerList, DockerLogs, DockerExec}, r.Rule)
 }
