@@ -1,4 +1,4 @@
-// Package device is the last line of defence on a machine: it does what an authentic request says if the machine's own manifest allows it
+// Package device is the last line of defence on a machine: it does what an authentic request says if a manifest of the machine's root key allows it
 // and, where that wants a person's approval, if a statement of approval covers this very call; once; and keeps a chain of what it did.
 package device
 
@@ -18,15 +18,16 @@ import (
 	"nisse.io/nisse/device/deeds"
 	"nisse.io/nisse/device/server"
 	"nisse.io/nisse/device/store"
-	"nisse.io/nisse/internal/manifest"
 )
 
-// Options of a device. What is zero gets a default, but for the first three.
+// Options of a device. What is zero gets a default, but for the first four.
 type Options struct {
-	// Dir holds the state: audit, deeds, clock.
+	// Dir holds the state: manifests, audit, deeds, clock.
 	Dir string
-	// Manifest in YAML or JSON.
-	Manifest []byte
+	// Device is the name of the Device object.
+	Device string
+	// RootKey that manifests must be signed by.
+	RootKey ed25519.PublicKey
 	// Key that signs answers.
 	Key ed25519.PrivateKey
 	// Now is the clock; time.Now.
@@ -39,7 +40,7 @@ type Options struct {
 	Bounds deeds.Bounds
 	// Env of commands; command.Environment.
 	Env []string
-	// Never holds files and directories that no rule of the manifest opens; Dir is one of them always.
+	// Never holds files and directories that no rule of any manifest opens; Dir is one of them always.
 	Never []string
 	// Version that Status shows.
 	Version string
@@ -57,9 +58,8 @@ type Device struct {
 
 // New device and the handler of its wire. Close it.
 func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
-	m, err := manifest.Parse(o.Manifest)
-	if err != nil {
-		return nil, nil, err
+	if o.Device == "" || len(o.RootKey) != ed25519.PublicKeySize {
+		return nil, nil, errors.New("the device has no name or no root key")
 	}
 	if len(o.Key) != ed25519.PrivateKeySize {
 		return nil, nil, errors.New("the device has no key; make one with nisse-device init")
@@ -88,7 +88,7 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	s, err := server.New(ctx, server.Options{Manifest: m, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
+	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
 		Never: never, Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -59,7 +60,7 @@ func TestWritesAndRuns(t *testing.T) {
 	if w.content("log") != "x" {
 		t.Errorf("it ran %d times", len(w.content("log")))
 	}
-	if a.CallHash != run.Hash() || a.AuditRow != 4 || a.StartedAt == "" || a.FinishedAt == "" || a.Now != began {
+	if a.CallHash != run.Hash() || a.AuditRow != 5 || a.StartedAt == "" || a.FinishedAt == "" || a.Now != began {
 		t.Errorf("got %+v", a)
 	}
 	fail := w.exec("fail", "x")
@@ -88,23 +89,25 @@ func TestAuditTellsTheStory(t *testing.T) {
 		r.At, r.ArgsHash, r.ResultHash, r.Prev = "", "", "", ""
 		rows = append(rows, r)
 	}
-	intent := chain.Row{V: 1, Seq: 1, Kind: chain.Intent, Deed: done.Deed, Agent: "ops", CorrelationID: "item", Capability: "fs.write", Args: write.Args, CallHash: write.Hash(),
+	held := chain.Row{V: 1, Seq: 1, Kind: chain.Manifest, Approvers: []string{},
+		Args: fmt.Sprintf(`{"by":"offline","digest":%q,"epoch":1800000000,"expiresAt":"2027-12-30T00:00:00Z","privilege":"User"}`, w.digest())}
+	intent := chain.Row{V: 1, Seq: 2, Kind: chain.Intent, Deed: done.Deed, Agent: "ops", CorrelationID: "item", Capability: "fs.write", Args: write.Args, CallHash: write.Hash(),
 		Gate: "gate", Step: 1, Attempt: 1, Approvers: []string{"lucas"}}
 	outcome := intent
-	outcome.Seq, outcome.Kind, outcome.State = 2, chain.Outcome, "Succeeded"
-	no := chain.Row{V: 1, Seq: 3, Kind: chain.Refused, Deed: refused.Deed, Agent: "ops", CorrelationID: "item", Capability: "fs.write", Args: refused.Args, CallHash: refused.Call().Hash(),
+	outcome.Seq, outcome.Kind, outcome.State = 3, chain.Outcome, "Succeeded"
+	no := chain.Row{V: 1, Seq: 4, Kind: chain.Refused, Deed: refused.Deed, Agent: "ops", CorrelationID: "item", Capability: "fs.write", Args: refused.Args, CallHash: refused.Call().Hash(),
 		Gate: "gate2", Step: 1, Attempt: 1, Approvers: []string{}, State: "Refused", Reason: "BadArgs"}
-	if d := cmp.Diff([]chain.Row{intent, outcome, no}, rows); d != "" {
+	if d := cmp.Diff([]chain.Row{held, intent, outcome, no}, rows); d != "" {
 		t.Error(d)
 	}
-	if h := chain.Hash(page.Rows[1]); done.AuditRow != 2 || done.AuditHash != h {
+	if h := chain.Hash(page.Rows[2]); done.AuditRow != 3 || done.AuditHash != h {
 		t.Errorf("the answer names row %d %s, it is %s", done.AuditRow, done.AuditHash, h)
 	}
 	st := w.status()
-	if st.AuditRows != 3 || st.AuditHead != chain.Hash(page.Rows[2]) || len(st.Manifests) != 1 || len(st.Problems) != 0 || st.Version != "test" || page.More {
+	if st.AuditRows != 4 || st.AuditHead != chain.Hash(page.Rows[3]) || len(st.Manifests) != 1 || st.Manifests[0].Digest != w.digest() || len(st.Problems) != 0 || st.Version != "test" || page.More {
 		t.Errorf("got %+v", st)
 	}
-	q, env = w.get("/v1/audit?after=2")
+	q, env = w.get("/v1/audit?after=3")
 	if page, err := wire.OpenAuditPage(env, pub(w.device), q); err != nil || len(page.Rows) != 1 {
 		t.Errorf("got %d rows, %v", len(page.Rows), err)
 	}

@@ -45,7 +45,7 @@ func TestNothingCanBeWritten(t *testing.T) {
 			t.Errorf("got %q, row %d", a.Message, a.AuditRow)
 		}
 	}
-	if st := w.status(); !contains(st.Problems, "no space left") || st.AuditRows != 0 {
+	if st := w.status(); !contains(st.Problems, "no space left") || st.AuditRows != 1 {
 		t.Errorf("got %q, %d rows", st.Problems, st.AuditRows)
 	}
 	q, env := w.get("/v1/deeds/" + write.Deed)
@@ -57,7 +57,7 @@ func TestNothingCanBeWritten(t *testing.T) {
 	w.want(a, wire.Succeeded, "")
 	a, _ = w.ask(bad)
 	w.want(a, wire.Refused, wire.NotCovered)
-	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 3 {
+	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 4 {
 		t.Errorf("got %q, %d rows", st.Problems, st.AuditRows)
 	}
 }
@@ -103,7 +103,7 @@ func TestOutcomeCannotBeWritten(t *testing.T) {
 				w.d.Store.Fault = nil
 				w.mend()
 			}
-			if a := w.seen(r.Deed); a.State != want || a.AuditRow != 2 {
+			if a := w.seen(r.Deed); a.State != want || a.AuditRow != 3 {
 				t.Errorf("got %+v", a)
 			}
 			a, _ = w.ask(r)
@@ -139,14 +139,14 @@ func TestFullDisk(t *testing.T) {
 	a, _ = w.ask(second)
 	w.want(a, wire.Succeeded, "")
 	w.restart()
-	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 4 {
+	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 5 {
 		t.Errorf("got %q, %d rows", st.Problems, st.AuditRows)
 	}
 }
 
 func TestTwoWriters(t *testing.T) {
 	w := newWorld(t)
-	d, _, err := device.New(t.Context(), device.Options{Dir: w.state, Manifest: w.text, Key: w.device})
+	d, _, err := device.New(t.Context(), device.Options{Dir: w.state, Device: "web1", RootKey: pub(w.root), Key: w.device})
 	if !errors.Is(err, store.ErrInUse) {
 		t.Fatalf("a second device got %v, %v", d, err)
 	}
@@ -154,7 +154,7 @@ func TestTwoWriters(t *testing.T) {
 	w.want(a, wire.Succeeded, "")
 	var out bytes.Buffer
 	must(t, daemon.VerifyAudit(t.Context(), w.state, &out, chain.Expect{Rows: a.AuditRow, Head: a.AuditHash}))
-	if !strings.Contains(out.String(), "whole: 2 rows") {
+	if !strings.Contains(out.String(), "whole: 3 rows") {
 		t.Errorf("got %q", out.String())
 	}
 }
@@ -166,13 +166,13 @@ func TestBentAudit(t *testing.T) {
 		want         chain.Trouble
 		row          int64
 	}{
-		{"newest row cut off", "DELETE FROM audit WHERE seq = 4", chain.Truncated, 4},
+		{"newest row cut off", "DELETE FROM audit WHERE seq = 5", chain.Truncated, 5},
 		{"all cut off", "DELETE FROM audit", chain.Truncated, 1},
 		{"row cut out", "DELETE FROM audit WHERE seq = 2", chain.Gap, 2},
 		{"row edited", `UPDATE audit SET body = replace(body, '"agent":"ops"', '"agent":"dev"') WHERE seq = 3`, chain.Edited, 3},
 		{"hash edited", "UPDATE audit SET hash = 'x' WHERE seq = 1", chain.Edited, 1},
 		{"rows exchanged", "UPDATE audit SET seq = -seq WHERE seq IN (2, 3); UPDATE audit SET seq = 5 + seq WHERE seq < 0", chain.Gap, 2},
-		{"row repeated", "INSERT INTO audit SELECT 5, body, hash FROM audit WHERE seq = 4", chain.Fork, 4},
+		{"row repeated", "INSERT INTO audit SELECT 6, body, hash FROM audit WHERE seq = 5", chain.Fork, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -247,8 +247,8 @@ func TestTableFull(t *testing.T) {
 		t.Error("it was written")
 	}
 	rows := w.status().AuditRows
-	if rows != 10 {
-		t.Errorf("%d rows, want 10: what did not run has no intent", rows)
+	if rows != 11 {
+		t.Errorf("%d rows, want 11: what did not run has no intent", rows)
 	}
 	w.now.Add(3 * 3600) // free deeds may go when there is no room
 	a, _ = w.ask(read("4"))
@@ -334,7 +334,7 @@ func TestTwoClients(t *testing.T) {
 		t.Logf("%.0f calls a second, each with two synced transactions", rate)
 	}
 	st := w.status()
-	if st.AuditRows != 4*calls || len(st.Problems) != 0 {
+	if st.AuditRows != 1+4*calls || len(st.Problems) != 0 {
 		t.Errorf("%d rows, problems %q", st.AuditRows, st.Problems)
 	}
 	must(t, daemon.VerifyAudit(t.Context(), w.state, io.Discard, chain.Expect{Rows: st.AuditRows, Head: st.AuditHead}))

@@ -67,10 +67,9 @@ type world struct {
 	out   string // what it does not
 	state string
 	self  string
-	text  []byte
-	m     *manifest.Manifest
+	m     *manifest.Manifest // held from the start
 
-	request, approve, device ed25519.PrivateKey
+	request, approve, device, root ed25519.PrivateKey
 
 	now    atomic.Int64 // Unix seconds
 	fault  atomic.Pointer[error]
@@ -91,21 +90,34 @@ func text(k ed25519.PrivateKey) string { return dsse.EncodeKey(pub(k)) }
 
 const began = 1_800_000_000
 
+// newWorld is a machine whose device holds a manifest.
 func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := newMachine(t)
+	_, err := w.d.Install(t.Context(), w.signed(w.m, w.root))
+	must(t, err)
+	return w
+}
+
+// newMachine is one whose device holds none yet.
+func newMachine(t testing.TB) *world {
 	t.Helper()
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	self, err := os.Executable()
 	must(t, err)
 	w := &world{t: t, files: filepath.Join(top, "files"), out: filepath.Join(top, "out"), state: filepath.Join(top, "state"), self: self,
-		request: key(1), approve: key(2), device: key(3)}
+		request: key(1), approve: key(2), device: key(3), root: key(4)}
 	for _, d := range []string{w.files, w.out} {
 		must(t, os.Mkdir(d, 0o755))
 	}
 	must(t, os.WriteFile(w.files+"/a", []byte("hello"), 0o644))
-	w.text = []byte(fmt.Sprintf(`
+	w.m, err = manifest.Parse([]byte(fmt.Sprintf(`
 v: 1
 device: web1
+privilege: User
+epoch: 1
+expiresAt: "2027-12-30T00:00:00Z"
 keys: {request: ["%s"], approval: ["%s"]}
 paths:
   fs.read: [{glob: "%[3]s/private/**", approval: Required}, {glob: "%[3]s/**", approval: None}]
@@ -118,8 +130,7 @@ commands:
 - {argv: ["%[4]s", act, fail, x], approval: Required}
 - {argv: ["%[4]s", act, controls, x], approval: None}
 limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}
-`, text(w.request), text(w.approve), w.files, w.self))
-	w.m, err = manifest.Parse(w.text)
+`, text(w.request), text(w.approve), w.files, w.self)))
 	must(t, err)
 	w.now.Store(began)
 	w.start()
@@ -136,7 +147,7 @@ func must(t testing.TB, err error) {
 
 func (w *world) start() {
 	w.t.Helper()
-	d, h, err := device.New(w.t.Context(), device.Options{Dir: w.state, Manifest: w.text, Key: w.device, Now: func() time.Time { return time.Unix(w.now.Load(), 0) },
+	d, h, err := device.New(w.t.Context(), device.Options{Dir: w.state, Device: "web1", RootKey: pub(w.root), Key: w.device, Now: func() time.Time { return time.Unix(w.now.Load(), 0) },
 		Bounds: w.bounds, Busy: w.busy, Version: "test", Fault: func() error {
 			if e := w.fault.Load(); e != nil {
 				return *e
@@ -160,10 +171,21 @@ func (w *world) restart() { w.t.Helper(); w.stop(); w.start() }
 func (w *world) breakDisk() { e := errors.New("no space left on device"); w.fault.Store(&e) }
 func (w *world) mend()      { w.fault.Store(nil) }
 
-func (w *world) digest() string {
-	d, err := w.m.Digest()
-	must(w.t, err)
+func (w *world) digest() string { return digest(w.t, w.m) }
+
+func digest(t testing.TB, m *manifest.Manifest) string {
+	t.Helper()
+	d, err := m.Digest()
+	must(t, err)
 	return d
+}
+
+// signed manifest; its epoch rises.
+func (w *world) signed(m *manifest.Manifest, root ed25519.PrivateKey) string {
+	w.t.Helper()
+	env, err := m.Sign(root, time.Unix(w.now.Load(), 0))
+	must(w.t, err)
+	return env
 }
 
 func args(t testing.TB, v any) string {
@@ -218,9 +240,14 @@ func (w *world) free(c approval.Call, id string) wire.Request {
 		At: w.now.Load(), ExpiresAt: w.now.Load() + 600, CorrelationID: "item", Agent: "ops"}
 }
 
-func (w *world) post(body []byte) (int, []byte) {
+func (w *world) post(body []byte) (int, []byte) { w.t.Helper(); return w.send("/v1/call", "", body) }
+
+func (w *world) send(path, query string, body []byte) (int, []byte) {
 	w.t.Helper()
-	resp, err := http.Post(w.http.URL+"/v1/call", "application/json", bytes.NewReader(body))
+	req, err := http.NewRequest(http.MethodPost, w.http.URL+path, bytes.NewReader(body))
+	must(w.t, err)
+	req.Header.Set(wire.QueryHeader, query)
+	resp, err := http.DefaultClient.Do(req)
 	must(w.t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
@@ -253,8 +280,12 @@ func (w *world) read(body []byte, id string) (wire.Answer, []byte) {
 
 func (w *world) get(path string) (wire.Query, []byte) {
 	w.t.Helper()
-	q := wire.Query{V: wire.Version, Device: "web1", Path: path, At: w.now.Load(), ExpiresAt: w.now.Load() + 60, Nonce: fmt.Sprint("n", time.Now().UnixNano())}
+	q := w.query(path)
 	return q, w.getAs(q, w.request, path)
+}
+
+func (w *world) query(path string) wire.Query {
+	return wire.Query{V: wire.Version, Device: "web1", Path: path, At: w.now.Load(), ExpiresAt: w.now.Load() + 60, Nonce: fmt.Sprint("n", time.Now().UnixNano())}
 }
 
 func (w *world) getAs(q wire.Query, k ed25519.PrivateKey, path string) []byte {

@@ -19,12 +19,17 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
-const usage = `nisse-device lets agents work on this machine, within its manifest.
+const usage = `nisse-device lets agents work on this machine, within the manifests that its root key signed.
 
   nisse-device init  --dir DIR         make the device's key in DIR, unless there is one
-  nisse-device check --config FILE     read config and manifest back, and tell what works on this machine
-  nisse-device id    --config FILE     print what the Device object pins: publicKey and manifestDigest
+  nisse-device check --config FILE     read config and manifests back, and tell what works on this machine
+  nisse-device id    --config FILE     print what the Device object knows it by: publicKey and rootKey
   nisse-device run   --config FILE     serve
+  nisse-device manifest install --config FILE ENVELOPE
+                                       hold a signed manifest from a file, or from standard input (-), while the device is stopped;
+                                       to a device that runs, the cluster brings it
+  nisse-device manifest show --config FILE [--json]
+                                       print the manifests that are held
   nisse-device audit verify (--dir DIR | --config FILE) [--rows N --head HASH]
                                        tell whether the audit chain is whole, and still the one that was seen
   nisse-device audit show (--dir DIR | --config FILE) [--after N] [--json]
@@ -51,8 +56,8 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
-	if command == "audit" && len(args) > 0 {
-		command, args = "audit "+args[0], args[1:]
+	if (command == "audit" || command == "manifest") && len(args) > 0 {
+		command, args = command+" "+args[0], args[1:]
 	}
 	f := flag.NewFlagSet("nisse-device "+command, flag.ContinueOnError)
 	f.SetOutput(os.Stderr)
@@ -61,12 +66,19 @@ func run(ctx context.Context, args []string) error {
 	rows := f.Int64("rows", 0, "rows that were seen of the chain before")
 	head := f.String("head", "", "hash of the last row that was seen")
 	after := f.Int64("after", 0, "show rows after this one")
-	asJSON := f.Bool("json", false, "show rows as they are hashed")
+	asJSON := f.Bool("json", false, "show rows as they are hashed, manifests as they are signed")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("%s: unexpected %q", command, f.Arg(0))
+	operands := f.Args()
+	if command == "manifest install" {
+		if len(operands) != 1 {
+			return errors.New("manifest install: name one file with the signed manifest, or - for standard input")
+		}
+		operands = nil
+	}
+	if len(operands) > 0 {
+		return fmt.Errorf("%s: unexpected %q", command, operands[0])
 	}
 	if command == "init" {
 		return makeKey(*dir)
@@ -82,6 +94,10 @@ func run(ctx context.Context, args []string) error {
 		return daemon.Identity(c, os.Stdout)
 	case "run":
 		return daemon.Run(ctx, c, telemetry.New(os.Stderr, "device", slog.LevelInfo))
+	case "manifest install":
+		return daemon.InstallManifest(ctx, c, f.Arg(0), os.Stdin, os.Stdout)
+	case "manifest show":
+		return daemon.ShowManifests(ctx, c, *asJSON, os.Stdout)
 	case "audit show":
 		return daemon.ShowAudit(ctx, c.StateDir, *after, *asJSON, os.Stdout)
 	case "audit verify":
@@ -104,7 +120,7 @@ func configuration(command, file, dir string) (config.Config, error) {
 		if file == "" && dir != "" {
 			return config.Config{StateDir: dir}, nil
 		}
-	case "check", "id", "run":
+	case "check", "id", "run", "manifest install", "manifest show":
 	default:
 		return config.Config{}, flag.ErrHelp
 	}

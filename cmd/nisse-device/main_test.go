@@ -76,6 +76,8 @@ type machine struct {
 	dir, files, tool string
 	config           string
 	request, approve ed25519.PrivateKey
+	root             ed25519.PrivateKey
+	manifest         *manifest.Manifest
 	public           ed25519.PublicKey
 	digest           string
 	url              string
@@ -90,7 +92,37 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// newMachine whose device holds a manifest.
 func newMachine(t testing.TB) *machine {
+	t.Helper()
+	m := bareMachine(t)
+	file := m.sign(m.manifest, m.root)
+	if out := m.run("manifest", "install", "--config", m.config, file); !strings.Contains(out, "held: the User manifest "+m.digest) {
+		t.Fatalf("manifest install says %q", out)
+	}
+	return m
+}
+
+// sign a manifest into a file.
+func (m *machine) sign(man *manifest.Manifest, root ed25519.PrivateKey) string {
+	m.t.Helper()
+	env, err := man.Sign(root, time.Now())
+	must(m.t, err)
+	m.digest, err = man.Digest()
+	must(m.t, err)
+	file := m.dir + "/manifest.json"
+	must(m.t, os.WriteFile(file, []byte(env), 0o644))
+	return file
+}
+
+func (m *machine) configure(listen string, root ed25519.PrivateKey) {
+	m.t.Helper()
+	must(m.t, os.WriteFile(m.config, []byte(fmt.Sprintf("listen: [%q]\nstateDir: state\ndevice: web1\nrootKey: %s\nkey: state/device.key\n",
+		listen, dsse.EncodeKey(root.Public().(ed25519.PublicKey)))), 0o644))
+}
+
+// bareMachine is one whose device holds none yet.
+func bareMachine(t testing.TB) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nisse-machine-")
 	must(t, err)
@@ -114,10 +146,15 @@ func newMachine(t testing.TB) *machine {
 	must(t, err)
 	_, m.approve, err = ed25519.GenerateKey(rand.Reader)
 	must(t, err)
+	_, m.root, err = ed25519.GenerateKey(rand.Reader)
+	must(t, err)
 	text := fmt.Sprintf(`
 v: 1
 device: web1
-keys: {request: ["%s"], approval: ["%s"]}
+privilege: User
+epoch: 1
+expiresAt: %[5]s
+keys: {request: ["%[1]s"], approval: ["%[2]s"]}
 paths:
   fs.read: [{glob: "/**", approval: None}]
   fs.write: [{glob: "%[3]s/**", approval: Required}]
@@ -126,18 +163,18 @@ commands:
 - {argv: ["%[4]s", hang, "{file}"], slots: {file: {type: path, glob: "%[3]s/*"}}, approval: Required, timeoutSeconds: 60}
 - {argv: [/usr/bin/id, -u], approval: None}
 limits: {writeBytes: 65536, outputBytes: 65536, timeoutSeconds: 60}
-`, dsse.EncodeKey(m.request.Public().(ed25519.PublicKey)), dsse.EncodeKey(m.approve.Public().(ed25519.PublicKey)), m.files, m.tool)
-	must(t, os.WriteFile(dir+"/manifest.yaml", []byte(text), 0o644))
-	must(t, os.WriteFile(m.config, []byte("listen: [\"127.0.0.1:0\"]\nstateDir: state\nmanifest: manifest.yaml\nkey: state/device.key\n"), 0o644))
+`, dsse.EncodeKey(m.request.Public().(ed25519.PublicKey)), dsse.EncodeKey(m.approve.Public().(ed25519.PublicKey)), m.files, m.tool, time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339))
+	m.manifest, err = manifest.Parse([]byte(text))
+	must(t, err)
+	m.configure("127.0.0.1:0", m.root)
 	m.run("init", "--dir", dir+"/state")
 	id := m.run("id", "--config", m.config)
-	fields := regexp.MustCompile(`(?m)^publicKey: (\S+)\nmanifestDigest: (sha256:[0-9a-f]{64})$`).FindStringSubmatch(id)
-	if fields == nil {
+	fields := regexp.MustCompile(`^publicKey: (\S+)\nrootKey: (\S+)\n$`).FindStringSubmatch(id)
+	if fields == nil || fields[2] != dsse.EncodeKey(m.root.Public().(ed25519.PublicKey)) {
 		t.Fatalf("id says %q", id)
 	}
 	m.public, err = dsse.ParseKey(fields[1])
 	must(t, err)
-	m.digest = fields[2]
 	t.Cleanup(func() {
 		if m.process != nil {
 			_ = m.process.Process.Kill()
@@ -400,7 +437,6 @@ func TestUnprivileged(t *testing.T) {
 		"its memory":               {"/proc/self/mem", wire.Refused},
 		"its key":                  {m.dir + "/state/device.key", wire.Refused},
 		"its audit":                {m.dir + "/state/device.db", wire.Refused},
-		"its manifest":             {m.dir + "/manifest.yaml", wire.Refused},
 		"a device":                 {"/dev/zero", wire.Refused},
 		"what root alone may read": {"/etc/shadow", wire.Failed},
 		"a directory":              {"/etc", wire.Failed},
@@ -424,7 +460,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("init again: %s", out)
 	}
 	out := m.run("check", "--config", m.config)
-	for _, want := range []string{"ok    manifest ", m.digest, dsse.EncodeKey(m.public), "fs.write", "approval Required"} {
+	for _, want := range []string{"ok    User manifest " + m.digest, dsse.EncodeKey(m.public), "fs.write", "approval Required"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("check does not say %q: %s", want, out)
 		}
@@ -442,14 +478,20 @@ func TestCommands(t *testing.T) {
 	fails("nisse-device check")
 	m.start("")
 	fails("another nisse-device uses", "run", "--config", m.config)
+	fails("let the cluster bring", "manifest", "install", "--config", m.config, m.dir+"/manifest.json")
+	if out := m.run("manifest", "show", "--config", m.config); !strings.Contains(out, "User manifest "+m.digest) || !strings.Contains(out, ": in force") {
+		t.Errorf("manifest show: %s", out)
+	}
 	must(t, m.process.Process.Signal(syscall.SIGTERM))
 	m.died()
 	fails("Truncated", "audit", "verify", "--config", m.config, "--rows", "3", "--head", strings.Repeat("a", 64))
 	must(t, os.Chmod(key, 0o644))
 	fails("may be read by others", "run", "--config", m.config)
 	must(t, os.Chmod(key, 0o600))
-	must(t, os.WriteFile(m.dir+"/manifest.yaml", []byte("v: 1"), 0o644))
-	fails("device", "run", "--config", m.config)
+	b, err := os.ReadFile(m.config)
+	must(t, err)
+	must(t, os.WriteFile(m.config, bytes.Replace(b, []byte("rootKey: "), []byte("rootKey: x"), 1), 0o644))
+	fails("rootKey", "run", "--config", m.config)
 }
 
 // Root is refused unless the config says so; the tests of an unprivileged user pretend by a user namespace.
@@ -478,4 +520,132 @@ func running(t testing.TB, program string) bool {
 		}
 	}
 	return false
+}
+
+// change posts a manifest or a revocation.
+func (m *machine) change(path string, body []byte) (wire.Status, error) {
+	m.t.Helper()
+	now := time.Now().Unix()
+	q := wire.Query{Device: "web1", Path: path, At: now, ExpiresAt: now + 60, Nonce: "n"}
+	h, err := wire.SignQuery(m.request, q)
+	must(m.t, err)
+	method := http.MethodPost
+	if body == nil {
+		method = http.MethodGet
+	}
+	req, err := http.NewRequest(method, m.url+path, bytes.NewReader(body))
+	must(m.t, err)
+	req.Header.Set(wire.QueryHeader, h)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return wire.Status{}, err
+	}
+	defer resp.Body.Close()
+	env, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return wire.Status{}, err
+	}
+	return wire.OpenStatus(env, m.public, q)
+}
+
+// A manifest and its row of the audit, and a revocation and its row, are written whole or not at all.
+func TestKilledAtChanges(t *testing.T) {
+	for _, c := range []struct {
+		point string
+		held  bool // after the restart
+	}{{"device.manifest.before", false}, {"device.manifest.after", true}} {
+		t.Run(c.point, func(t *testing.T) {
+			m := bareMachine(t)
+			env, err := os.ReadFile(m.sign(m.manifest, m.root))
+			must(t, err)
+			m.start(c.point)
+			if st, err := m.change("/v1/manifests", env); err == nil {
+				t.Fatalf("it answered %+v", st)
+			}
+			if s := m.died(); s != syscall.SIGKILL {
+				t.Fatalf("it ended by %v", s)
+			}
+			out := m.run("audit", "show", "--config", m.config)
+			if rows := strings.Count(out, " manifest "); rows != 0 != c.held {
+				t.Errorf("%d rows: %s", rows, out)
+			}
+			m.start("")
+			st, err := m.change("/v1/status", nil)
+			var refused *wire.RefusedError
+			if c.held && (err != nil || !st.Holds(m.digest)) || !c.held && (!errors.As(err, &refused) || refused.Reason != wire.NoManifest) {
+				t.Errorf("after the restart: %+v, %v", st, err)
+			}
+			for range 2 { // brought again, once is enough
+				if st, err := m.change("/v1/manifests", env); err != nil || !st.Holds(m.digest) || st.AuditRows != 1 {
+					t.Errorf("brought again: %+v, %v", st, err)
+				}
+			}
+		})
+	}
+	for _, c := range []struct {
+		point   string
+		revoked bool
+	}{{"device.revoke.before", false}, {"device.revoke.after", true}} {
+		t.Run(c.point, func(t *testing.T) {
+			m := newMachine(t)
+			body, err := wire.SignRevocation(m.request, wire.Revocation{Device: "web1", Epoch: m.manifest.Epoch, At: time.Now().Unix()})
+			must(t, err)
+			m.start(c.point)
+			if st, err := m.change("/v1/revoke", body); err == nil {
+				t.Fatalf("it answered %+v", st)
+			}
+			if s := m.died(); s != syscall.SIGKILL {
+				t.Fatalf("it ended by %v", s)
+			}
+			m.start("")
+			if st, err := m.change("/v1/status", nil); err != nil || st.Holds(m.digest) == c.revoked || st.AuditRows != 1 != c.revoked {
+				t.Errorf("after the restart: %+v, %v", st, err)
+			}
+			if st, err := m.change("/v1/revoke", body); err != nil || st.Holds(m.digest) || st.AuditRows != 2 {
+				t.Errorf("asked again: %+v, %v", st, err)
+			}
+			if out := m.run("manifest", "show", "--config", m.config); !strings.Contains(out, ": Revoked") {
+				t.Errorf("manifest show: %s", out)
+			}
+		})
+	}
+}
+
+// What the person at the machine types, and what goes wrong with it.
+func TestManifestCommands(t *testing.T) {
+	m := bareMachine(t)
+	fails := func(want string, args ...string) {
+		t.Helper()
+		out, err := m.command(args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("nisse-device %s: %v: %s; want %q", strings.Join(args, " "), err, out, want)
+		}
+	}
+	fails("no manifest is held yet", "manifest", "show", "--config", m.config)
+	if out := m.run("check", "--config", m.config); !strings.Contains(out, "warn  no manifest is held yet") {
+		t.Errorf("check says %q", out)
+	}
+	fails("name one file", "manifest", "install", "--config", m.config)
+	fails("no such file", "manifest", "install", "--config", m.config, m.dir+"/none")
+	fails("signature refused", "manifest", "install", "--config", m.config, m.sign(m.manifest, m.request))
+	old, err := os.ReadFile(m.sign(m.manifest, m.root))
+	must(t, err)
+	file := m.sign(m.manifest, m.root)
+	m.run("manifest", "install", "--config", m.config, file)
+	m.run("manifest", "install", "--config", m.config, file) // twice changes nothing
+	if out := m.run("audit", "show", "--config", m.config); strings.Count(out, "\n") != 1 || !strings.Contains(out, `"by":"offline"`) {
+		t.Errorf("audit: %s", out)
+	}
+	c := m.command("manifest", "install", "--config", m.config, "-")
+	c.Stdin = bytes.NewReader(old)
+	if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "OlderManifest") {
+		t.Errorf("an older one: %v: %s", err, out)
+	}
+	text, err := m.manifest.Canonical()
+	must(t, err)
+	if out := m.run("manifest", "show", "--config", m.config, "--json"); out != string(text)+"\n" {
+		t.Errorf("show --json: %s", out)
+	}
+	m.configure("127.0.0.1:0", m.request) // the machine's owner pins another root key
+	fails("is rootKey of the config another one now?", "manifest", "show", "--config", m.config)
 }

@@ -41,7 +41,8 @@ type Runner struct {
 	Never []string
 }
 
-// Run a call that the manifest allowed with this verdict. Ending ctx kills a command; files are read and written to the end.
+// Run a call that the manifest allowed with this verdict. Ending ctx kills a command, and its
+// cause says why; files are read and written to the end.
 func (r Runner) Run(ctx context.Context, capability string, v manifest.Verdict) Outcome {
 	switch a := v.Args.(type) {
 	case manifest.ReadArgs:
@@ -153,7 +154,7 @@ func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdic
 	case res.TimedOut:
 		o.State, o.Message = wire.Failed, fmt.Sprintf("%s was killed after %d s", a.Argv[0], v.TimeoutSeconds)
 	case res.Signal != "" && ctx.Err() != nil:
-		o.State, o.Message = wire.Failed, fmt.Sprintf("%s was killed because the device was stopping", a.Argv[0])
+		o.State, o.Message = wire.Failed, fmt.Sprintf("%s was killed because %s", a.Argv[0], context.Cause(ctx))
 	case res.Signal != "":
 		o.State, o.Message = wire.Failed, fmt.Sprintf("%s was ended by a signal: %s", a.Argv[0], res.Signal)
 	case res.ExitCode != 0:

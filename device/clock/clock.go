@@ -62,6 +62,9 @@ func utc(t int64) string { return time.Unix(t, 0).UTC().Format(time.RFC3339) }
 // Latest is now, or a later time that the device has told.
 func (c Clock) Latest(now int64) int64 { return max(now, c.Told) }
 
+// Known time: it is not earlier than this, whatever the machine's clock says.
+func (c Clock) Known(now int64) int64 { return max(c.Latest(now), c.Floor) }
+
 // Judge the times of a request or a query; an empty reason is a pass.
 func (c Clock) Judge(now, at, expiresAt int64) (wire.Reason, string) {
 	switch {

@@ -18,10 +18,12 @@ import (
 type Config struct {
 	// Listen addresses, host:port. Name the mesh address (WireGuard, Tailscale), not 0.0.0.0.
 	Listen []string `json:"listen"`
-	// StateDir holds audit, deeds and clock.
+	// StateDir holds manifests, audit, deeds and clock.
 	StateDir string `json:"stateDir"`
-	// Manifest file.
-	Manifest string `json:"manifest"`
+	// Device is the name of the Device object; manifests for another are refused.
+	Device string `json:"device"`
+	// RootKey pins the public key that manifests must be signed by: base64 of 32 bytes, as kubectl nisse keygen root prints it.
+	RootKey string `json:"rootKey"`
 	// Key file, made by nisse-device init.
 	Key string `json:"key"`
 	// AllowRoot lets the device run as root. Better is a user of its own that may do what the manifest lists, and no more.
@@ -42,18 +44,30 @@ func Read(file string) (Config, error) {
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
 		return Config{}, fmt.Errorf("config %s: %w", file, err)
 	}
-	if c.StateDir == "" || c.Manifest == "" || c.Key == "" {
-		return Config{}, fmt.Errorf("config %s: stateDir, manifest and key are all required", file)
+	if c.StateDir == "" || c.Device == "" || c.RootKey == "" || c.Key == "" {
+		return Config{}, fmt.Errorf("config %s: stateDir, device, rootKey and key are all required", file)
+	}
+	if _, err := c.Root(); err != nil {
+		return Config{}, fmt.Errorf("config %s: %w", file, err)
 	}
 	if c.Busy < 0 || c.Busy > 256 {
 		return Config{}, fmt.Errorf("config %s: busy %d: want 1 to 256", file, c.Busy)
 	}
-	for _, p := range []*string{&c.StateDir, &c.Manifest, &c.Key} {
+	for _, p := range []*string{&c.StateDir, &c.Key} {
 		if !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(file), *p)
 		}
 	}
 	return c, nil
+}
+
+// Root key that is pinned.
+func (c Config) Root() (ed25519.PublicKey, error) {
+	key, err := dsse.ParseKey(c.RootKey)
+	if err != nil {
+		return nil, fmt.Errorf("rootKey: %w", err)
+	}
+	return key, nil
 }
 
 // PrivateKey in the key file. A file that others may read is refused.

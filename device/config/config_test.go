@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
@@ -24,22 +25,31 @@ func write(t *testing.T, text string) string {
 }
 
 func TestRead(t *testing.T) {
-	f := write(t, "listen: [\"10.8.0.7:7443\"]\nstateDir: state\nmanifest: /etc/nisse/manifest.yaml\nkey: state/device.key\n")
+	root := publicKey(t)
+	f := write(t, "listen: [\"10.8.0.7:7443\"]\nstateDir: state\ndevice: web1\nrootKey: "+root+"\nkey: state/device.key\n")
 	got, err := Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(f)
-	want := Config{Listen: []string{"10.8.0.7:7443"}, StateDir: dir + "/state", Manifest: "/etc/nisse/manifest.yaml", Key: dir + "/state/device.key"}
+	want := Config{Listen: []string{"10.8.0.7:7443"}, StateDir: dir + "/state", Device: "web1", RootKey: root, Key: dir + "/state/device.key"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	good := "stateDir: s\ndevice: web1\nrootKey: " + root + "\nkey: k\n"
+	if _, err := Read(write(t, good)); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
-		"unknown field": "stateDir: s\nmanifest: m\nkey: k\nalowRoot: true\n",
-		"field twice":   "stateDir: s\nstateDir: t\nmanifest: m\nkey: k\n",
-		"no key":        "stateDir: s\nmanifest: m\n",
-		"busy":          "stateDir: s\nmanifest: m\nkey: k\nbusy: -1\n",
-		"no YAML":       "{",
+		"unknown field":         good + "alowRoot: true\n",
+		"field twice":           good + "stateDir: t\n",
+		"no key":                strings.Replace(good, "key: k\n", "", 1),
+		"no name":               strings.Replace(good, "device: web1\n", "", 1),
+		"no root key":           strings.Replace(good, "rootKey: "+root+"\n", "", 1),
+		"a root key of nobody":  strings.Replace(good, root, "root-key", 1),
+		"a root key of anybody": strings.Replace(good, root, dsse.EncodeKey(make([]byte, 32)), 1),
+		"busy":                  good + "busy: -1\n",
+		"no YAML":               "{",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c, err := Read(write(t, text)); err == nil {
@@ -73,40 +83,63 @@ func TestMakeKey(t *testing.T) {
 	}
 }
 
+func publicKey(t *testing.T) string {
+	t.Helper()
+	pub, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dsse.EncodeKey(pub)
+}
+
 // The samples say what they mean once their keys are filled in, and are refused until then.
 func TestSamples(t *testing.T) {
-	key := func() string {
-		pub, _, err := ed25519.GenerateKey(rand.Reader)
+	t.Run("config", func(t *testing.T) {
+		const file = "../../config/device/config.yaml"
+		if c, err := Read(file); err == nil {
+			t.Errorf("it is accepted with a root key that is nobody's: %+v", c)
+		}
+		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return dsse.EncodeKey(pub)
-	}
-	for _, file := range []string{"../../config/device/manifest.yaml"} {
-		t.Run(file, func(t *testing.T) {
-			b, err := os.ReadFile(file)
+		if _, err := Read(write(t, strings.Replace(string(b), "rootKey: root-key", "rootKey: "+publicKey(t), 1))); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("manifest", func(t *testing.T) {
+		b, err := os.ReadFile("../../config/device/manifest.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := func(text string) []byte { // as the object's spec is signed
+			var o struct {
+				Spec map[string]any `json:"spec"`
+			}
+			if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+				t.Fatal(err)
+			}
+			o.Spec["v"], o.Spec["epoch"] = manifest.Version, 1
+			out, err := yaml.Marshal(o.Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := manifest.Parse(b); err == nil {
-				t.Error("it is accepted with keys that are nobody's")
+			return out
+		}
+		if _, err := manifest.Parse(spec(string(b))); err == nil {
+			t.Error("it is accepted with keys that are nobody's")
+		}
+		m, err := manifest.Parse(spec(strings.NewReplacer(`"request-key"`, `"`+publicKey(t)+`"`, `"approval-key"`, `"`+publicKey(t)+`"`).Replace(string(b))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for args, want := range map[string]manifest.Approval{`{"argv":["/usr/bin/df","-h"]}`: manifest.None, `{"argv":["/usr/bin/uptime"]}`: manifest.None} {
+			if v, err := m.Check(manifest.Exec, args); err != nil || v.Approval != want {
+				t.Errorf("%s: %+v, %v", args, v, err)
 			}
-			text := strings.NewReplacer(`"request-key"`, `"`+key()+`"`, `"approval-key"`, `"`+key()+`"`).Replace(string(b))
-			m, err := manifest.Parse([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for args, want := range map[string]manifest.Approval{`{"argv":["/usr/bin/df","-h"]}`: manifest.None, `{"argv":["/usr/bin/uptime"]}`: manifest.None} {
-				if v, err := m.Check(manifest.Exec, args); err != nil || v.Approval != want {
-					t.Errorf("%s: %+v, %v", args, v, err)
-				}
-			}
-			if v, err := m.Check(manifest.FSWrite, `{"content":"x","path":"/srv/nisse/report.txt"}`); err != nil || v.Approval != manifest.Required {
-				t.Errorf("%+v, %v", v, err)
-			}
-		})
-	}
-	if _, err := Read("../../config/device/config.yaml"); err != nil {
-		t.Error(err)
-	}
+		}
+		if v, err := m.Check(manifest.FSWrite, `{"content":"x","path":"/srv/nisse/report.txt"}`); err != nil || v.Approval != manifest.Required {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
 }

@@ -64,7 +64,7 @@ func line(r chain.Row) string {
 		at = time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.000Z")
 	}
 	deed := r.Deed[:min(12, len(r.Deed))]
-	s := fmt.Sprintf("%6d %s %-7s %-9s %-8s %s agent=%s item=%s", r.Seq, at, r.Kind, r.State, sanitize.Line(r.Capability, 20), sanitize.Line(deed, 12),
+	s := fmt.Sprintf("%6d %s %-8s %-9s %-8s %s agent=%s item=%s", r.Seq, at, r.Kind, r.State, sanitize.Line(r.Capability, 20), sanitize.Line(deed, 12),
 		sanitize.Line(r.Agent, 64), sanitize.Line(r.CorrelationID, 64))
 	if r.Reason != "" {
 		s += " reason=" + sanitize.Line(r.Reason, 40)

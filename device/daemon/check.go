@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +19,8 @@ import (
 	"nisse.io/nisse/internal/manifest"
 )
 
-// Check tells in words what the config and its manifest allow and what works on this machine. It fails when the device could not run.
-func Check(_ context.Context, c config.Config, w io.Writer) error {
+// Check tells in words what the config and the manifests held allow and what works on this machine. It fails when the device could not run.
+func Check(ctx context.Context, c config.Config, w io.Writer) error {
 	var failures []error
 	say := func(err error, format string, args ...any) {
 		what := fmt.Sprintf(format, args...)
@@ -39,16 +40,24 @@ func Check(_ context.Context, c config.Config, w io.Writer) error {
 		fmt.Fprintf(w, "      publicKey %s\n", dsse.EncodeKey(public(key)))
 	}
 	say(stateDir(c.StateDir), "state directory %s", c.StateDir)
-	text, err := os.ReadFile(c.Manifest)
-	var m *manifest.Manifest
-	if err == nil {
-		m, err = manifest.Parse(text)
+	fmt.Fprintf(w, "ok    device %s, rootKey %s\n", c.Device, c.RootKey)
+	held, strange, err := holds(ctx, c)
+	if err != nil {
+		say(err, "manifests")
 	}
-	say(err, "manifest %s", c.Manifest)
-	if err == nil {
-		digest, err := m.Digest()
-		say(err, "manifestDigest %s", digest)
-		describe(w, warn, m)
+	for _, err := range strange {
+		warn("%s", err)
+	}
+	if len(held.All()) == 0 && err == nil {
+		warn("no manifest is held yet: everything is refused until the cluster brings one, or nisse-device manifest install does")
+	}
+	for _, h := range held.All() {
+		if reason, message := held.Dead(h, time.Now().Unix()); reason != "" {
+			warn("%s", message)
+		} else {
+			fmt.Fprintf(w, "ok    %s\n", headline(h))
+		}
+		describe(w, warn, h.Manifest)
 	}
 	for _, a := range c.Listen {
 		if strings.HasPrefix(a, ":") || strings.HasPrefix(a, "0.0.0.0:") || strings.HasPrefix(a, "[::]:") {

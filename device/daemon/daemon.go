@@ -43,7 +43,7 @@ func Version() string {
 // MayRun tells why this process may not run by c.
 func MayRun(c config.Config) error {
 	if os.Geteuid() == 0 && !c.AllowRoot {
-		return fmt.Errorf("%w: give nisse-device a user of its own that may do what the manifest lists, or set allowRoot: true", ErrRoot)
+		return fmt.Errorf("%w: give nisse-device a user of its own that may do what its manifests list, or set allowRoot: true", ErrRoot)
 	}
 	return nil
 }
@@ -70,23 +70,32 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err := harden(); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(c.Manifest)
-	if err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	key, err := config.PrivateKey(c.Key)
+	o, err := options(c)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	d, handler, err := device.New(ctx, device.Options{Dir: c.StateDir, Manifest: text, Key: key, Log: log, Busy: c.Busy, Never: []string{c.Key, c.Manifest},
-		Version: Version(), Registry: registry})
+	o.Log, o.Registry = log, registry
+	d, handler, err := device.New(ctx, o)
 	if err != nil {
 		return err
 	}
 	err = serve(ctx, c, handler, registry, log)
 	return errors.Join(err, d.Close())
+}
+
+// options of the device that a config describes.
+func options(c config.Config) (device.Options, error) {
+	key, err := config.PrivateKey(c.Key)
+	if err != nil {
+		return device.Options{}, err
+	}
+	root, err := c.Root()
+	if err != nil {
+		return device.Options{}, err
+	}
+	return device.Options{Dir: c.StateDir, Device: c.Device, RootKey: root, Key: key, Busy: c.Busy, Never: []string{c.Key}, Version: Version()}, nil
 }
 
 // longest a call may take to be answered: the manifest's most, and the time to write the answer.

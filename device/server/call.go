@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"nisse.io/nisse/device/audit"
+	"nisse.io/nisse/device/capability"
 	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/crashpoint"
@@ -19,9 +21,26 @@ import (
 // intent of a call that is about to run.
 type intent struct {
 	request wire.Request
+	// held is the manifest that it runs under.
+	held    *manifests.Held
 	row     chain.Row
 	started time.Time
+	// ctx ends, with the cause, when what runs is to be killed.
+	ctx context.Context
 }
+
+// run of a deed in this process.
+type run struct {
+	callHash string
+	epoch    int64 // of its manifest
+	cancel   context.CancelCauseFunc
+}
+
+// What ends a run before its time, in the words that end "it was killed because".
+var (
+	errStopping = errors.New("the device was stopping")
+	errRevoked  = errors.New("its manifest was revoked")
+)
 
 // Call answers the body of POST /v1/call. An error means that the body could not be read; everything else is an answer.
 func (s *Server) Call(ctx context.Context, body []byte) ([]byte, error) {
@@ -30,36 +49,51 @@ func (s *Server) Call(ctx context.Context, body []byte) ([]byte, error) {
 	if err := envelope(body); err != nil {
 		return nil, err
 	}
-	r, _, err := wire.OpenRequest(body, s.Manifest.Keys.RequestKeys())
+	held := s.holds()
+	if len(held.All()) == 0 {
+		return s.noManifest()
+	}
+	r, by, err := wire.OpenRequest(body, held.RequestKeys())
+	h := held.Get(r.ManifestDigest)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
 		return s.refuse(ctx, r, verdict{reason: wire.BadVersion, message: err.Error()})
 	case err != nil:
 		return s.unauthentic(err)
-	case r.Device != s.Manifest.Device:
-		return s.refuse(ctx, r, verdict{reason: wire.OtherDevice, message: fmt.Sprintf("this is device %s, the call is for %s", s.Manifest.Device, r.Device)})
+	case h != nil && !h.Trusts(by):
+		return s.unauthentic(errors.New("the key that signed it is not one of the manifest's that it names"))
+	case r.Device != s.Device:
+		return s.refuse(ctx, r, verdict{reason: wire.OtherDevice, message: fmt.Sprintf("this is device %s, the call is for %s", s.Device, r.Device)})
 	}
-	in, v, audited, answer, err := s.begin(ctx, r)
+	in, v, audited, answer, err := s.begin(ctx, r, h)
 	if answer != nil || err != nil {
 		return answer, err
 	}
 	defer s.calls.Done()
 	defer func() { <-s.slots }()
 	crashpoint.Hit("device.run.before")
-	out := s.run.Run(s.stop, r.Capability, v)
+	out := s.run(in, v)
 	crashpoint.Hit("device.run.after")
 	s.Metrics.seconds.WithLabelValues(r.Capability).Observe(s.Now().Sub(in.started).Seconds())
 	return s.finish(ctx, in, out, audited)
 }
 
-// begin judges a request and writes its intent. It returns an answer when there is nothing to run.
-func (s *Server) begin(ctx context.Context, r wire.Request) (in intent, allowed manifest.Verdict, audited bool, answer []byte, err error) {
+// run what was begun, unless it is to be killed before it starts.
+func (s *Server) run(in intent, v manifest.Verdict) capability.Outcome {
+	if err := context.Cause(in.ctx); err != nil {
+		return capability.Outcome{State: wire.Failed, Message: "it did not run because " + err.Error()}
+	}
+	return capability.Runner{Manifest: in.held.Manifest, Env: s.Env, Never: s.Never}.Run(in.ctx, in.request.Capability, v)
+}
+
+// begin judges a request, which names the manifest h or one that is not held, and writes its intent. It returns an answer when there is nothing to run.
+func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (in intent, allowed manifest.Verdict, audited bool, answer []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.Now()
-	v, err := s.judge(ctx, r, now.Unix())
+	v, err := s.judge(ctx, r, h, now.Unix())
 	switch {
-	case err != nil && r.Approved == nil && s.freeUnseen(r, now.Unix(), &v):
+	case err != nil && r.Approved == nil && s.freeUnseen(r, h, now.Unix(), &v):
 		// The table cannot be read. A read may go on; at worst it is read twice.
 	case err != nil:
 		s.auditFault = err.Error()
@@ -90,7 +124,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request) (in intent, allowed 
 		answer, err = s.transient(r, wire.Busy, fmt.Sprintf("%d calls are running, which is the most; ask again", cap(s.slots)))
 		return intent{}, allowed, false, answer, err
 	}
-	in = intent{request: r, row: rowOf(r), started: now}
+	in = intent{request: r, held: h, row: rowOf(r), started: now}
 	in.row.Kind, in.row.Approvers = chain.Intent, v.approvers
 	reason, message := s.intend(ctx, in, now)
 	if reason != "" && (reason != wire.AuditUnwritable || r.Approved != nil) {
@@ -98,7 +132,9 @@ func (s *Server) begin(ctx context.Context, r wire.Request) (in intent, allowed 
 		answer, err = s.transient(r, reason, message)
 		return intent{}, allowed, false, answer, err
 	}
-	s.running[r.Deed] = in.row.CallHash
+	runs, cancel := context.WithCancelCause(s.stop)
+	in.ctx = runs
+	s.running[r.Deed] = run{callHash: in.row.CallHash, epoch: h.Epoch, cancel: cancel}
 	s.calls.Add(1)
 	return in, v.allowed, reason == "", nil, nil
 }
@@ -138,8 +174,8 @@ func (s *Server) intend(ctx context.Context, in intent, now time.Time) (wire.Rea
 }
 
 // freeUnseen judges a free call without the deed table.
-func (s *Server) freeUnseen(r wire.Request, now int64, v *verdict) bool {
-	allowed, approvers, reason, message := s.weigh(r, now, false)
+func (s *Server) freeUnseen(r wire.Request, h *manifests.Held, now int64, v *verdict) bool {
+	allowed, approvers, reason, message := s.weigh(r, h, now, false)
 	*v = verdict{allowed: allowed, approvers: approvers, reason: reason, message: message}
 	return reason == ""
 }
@@ -168,7 +204,7 @@ func (s *Server) refuseLocked(ctx context.Context, r wire.Request, v verdict) ([
 	}
 	row := rowOf(r)
 	row.Kind, row.State, row.Reason = chain.Refused, string(wire.Refused), string(v.reason)
-	a := wire.Answer{Device: s.Manifest.Device, Deed: r.Deed, CallHash: row.CallHash, State: wire.Refused, Reason: v.reason, Message: v.message, Now: now.Unix()}
+	a := wire.Answer{Device: s.Device, Deed: r.Deed, CallHash: row.CallHash, State: wire.Refused, Reason: v.reason, Message: v.message, Now: now.Unix()}
 	final := !v.reason.Transient() && v.reason != wire.BadVersion && v.reason != wire.OtherDevice && v.reason != wire.DeedConflict
 	var env []byte
 	err := s.write(ctx, func(tx *sql.Tx) error {
@@ -200,7 +236,7 @@ func (s *Server) refuseLocked(ctx context.Context, r wire.Request, v verdict) ([
 
 // transient refusals leave no trace but in logs and metrics: the same request may come again and run.
 func (s *Server) transient(r wire.Request, reason wire.Reason, message string) ([]byte, error) {
-	a := wire.Answer{Device: s.Manifest.Device, Deed: r.Deed, CallHash: r.Call().Hash(), State: wire.Refused, Reason: reason, Message: message, Now: s.Now().Unix()}
+	a := wire.Answer{Device: s.Device, Deed: r.Deed, CallHash: r.Call().Hash(), State: wire.Refused, Reason: reason, Message: message, Now: s.Now().Unix()}
 	s.Metrics.answered(r.Capability, a)
 	s.Log.Warn("deed.postponed", slog.String("agent", r.Agent), slog.String("task_id", r.CorrelationID), slog.String("cause", r.Deed), slog.String("reason", string(reason)), slog.String("message", message))
 	return wire.SignAnswer(s.Key, a)
@@ -208,10 +244,20 @@ func (s *Server) transient(r wire.Request, reason wire.Reason, message string) (
 
 // unauthentic requests could be anybody's: they name no deed in the answer and leave no row, for strangers could fill the disk.
 func (s *Server) unauthentic(err error) ([]byte, error) {
-	a := wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: wire.BadSignature, Message: err.Error(), Now: s.Now().Unix()}
-	s.Metrics.answered("", a)
 	if s.strangers.Allow() {
 		s.Log.Warn("request.unauthentic", slog.String("error", err.Error()))
 	}
+	return s.nobody(wire.BadSignature, err.Error())
+}
+
+// noManifest is what a device says that holds none: it knows no key that it could believe.
+func (s *Server) noManifest() ([]byte, error) {
+	return s.nobody(wire.NoManifest, "this device holds no manifest yet; bring it one that its root key signed")
+}
+
+// nobody is told which deed a refusal is of, because nobody known has asked for it.
+func (s *Server) nobody(reason wire.Reason, message string) ([]byte, error) {
+	a := wire.Answer{Device: s.Device, State: wire.Refused, Reason: reason, Message: message, Now: s.Now().Unix()}
+	s.Metrics.answered("", a)
 	return wire.SignAnswer(s.Key, a)
 }

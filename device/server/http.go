@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,16 @@ func (s *Server) Handler() http.Handler {
 		}
 		reply(w)(s.Call(r.Context(), body))
 	})
+	for path, take := range map[string]func(ctx context.Context, header, path string, body []byte) ([]byte, error){"/v1/manifests": s.Bring, "/v1/revoke": s.Revoke} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxRequest))
+			if err != nil {
+				unreadable(w, err)
+				return
+			}
+			reply(w)(take(r.Context(), r.Header.Get(wire.QueryHeader), r.URL.RequestURI(), body))
+		})
+	}
 	mux.HandleFunc("GET /v1/deeds/{id}", func(w http.ResponseWriter, r *http.Request) {
 		reply(w)(s.Deed(r.Context(), r.Header.Get(wire.QueryHeader), r.URL.RequestURI(), r.PathValue("id")))
 	})

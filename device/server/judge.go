@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/approval"
@@ -33,14 +34,14 @@ type verdict struct {
 var deedID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // judge a request in the order of wire's reasons, up to WrongDeed. The lock is held. An error means that the deed table cannot be read.
-func (s *Server) judge(ctx context.Context, r wire.Request, now int64) (verdict, error) {
+func (s *Server) judge(ctx context.Context, r wire.Request, h *manifests.Held, now int64) (verdict, error) {
 	known, found, err := deeds.Get(ctx, s.Store.DB(), r.Deed)
 	if err != nil {
 		return verdict{}, err
 	}
 	callHash := r.Call().Hash()
-	if hash, ok := s.running[r.Deed]; ok {
-		known, found = deeds.Deed{CallHash: hash, State: wire.Running}, true
+	if running, ok := s.running[r.Deed]; ok {
+		known, found = deeds.Deed{CallHash: running.callHash, State: wire.Running}, true
 	}
 	if found && known.CallHash == callHash {
 		if known.State == wire.Running {
@@ -48,9 +49,9 @@ func (s *Server) judge(ctx context.Context, r wire.Request, now int64) (verdict,
 		}
 		return verdict{stored: known.Answer}, nil
 	}
-	allowed, approvers, reason, message := s.weigh(r, now, found)
+	allowed, approvers, reason, message := s.weigh(r, h, now, found)
 	if reason == "" && r.Approved != nil {
-		if message, err = s.outOfTurn(ctx, *r.Approved); err != nil {
+		if message, err = s.outOfTurn(ctx, *r.Approved, h); err != nil {
 			return verdict{}, err
 		}
 		if message != "" {
@@ -60,15 +61,19 @@ func (s *Server) judge(ctx context.Context, r wire.Request, now int64) (verdict,
 	return verdict{allowed: allowed, approvers: approvers, reason: reason, message: message}, nil
 }
 
-// weigh everything about a request but whether its deed is done. taken tells that its ID was used for another call.
-func (s *Server) weigh(r wire.Request, now int64, taken bool) (allowed manifest.Verdict, approvers []string, reason wire.Reason, message string) {
+// weigh everything about a request but whether its deed is done. h is the manifest that it names, nil when that is
+// not held; taken tells that its ID was used for another call.
+func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool) (allowed manifest.Verdict, approvers []string, reason wire.Reason, message string) {
 	refuse := func(reason wire.Reason, format string, args ...any) (manifest.Verdict, []string, wire.Reason, string) {
 		return manifest.Verdict{}, nil, reason, fmt.Sprintf(format, args...)
 	}
-	if r.ManifestDigest != s.digest {
-		return refuse(wire.OtherManifest, "this device holds manifest %s, the call was made for %s", s.digest, r.ManifestDigest)
+	if h == nil || s.manifests.Get(h.Digest) == nil {
+		return refuse(wire.OtherManifest, "this device does not hold manifest %s, which the call was made for", r.ManifestDigest)
 	}
-	allowed, err := s.Manifest.Check(r.Capability, r.Args)
+	if reason, message := s.manifests.Dead(h, s.clock.Known(now)); reason != "" {
+		return refuse(reason, "%s", message)
+	}
+	allowed, err := h.Check(r.Capability, r.Args)
 	reads := err == nil && allowed.Approval == manifest.None && r.Approved == nil
 	// Reads go on while the clock is not believed: what they could repeat is in the deed table.
 	if s.clock.Believed(now) || !reads {
@@ -91,7 +96,7 @@ func (s *Server) weigh(r wire.Request, now int64, taken bool) (allowed manifest.
 		return allowed, nil, "", ""
 	}
 	a := r.Approved
-	statement, err := approval.Verify(a.Statement, s.Manifest.Keys.ApprovalKeys())
+	statement, err := approval.Verify(a.Statement, h.ApprovalKeys())
 	if err != nil {
 		return refuse(wire.NotCovered, "the statement of approval is not trusted: %s", err)
 	}
@@ -109,8 +114,8 @@ func (s *Server) weigh(r wire.Request, now int64, taken bool) (allowed manifest.
 
 // outOfTurn tells why a step may not run now, as far as this device can know: the statement approved calls in an order, each to succeed
 // once. Steps on other devices it cannot see; an Unknown one before it is a person's decision that was made elsewhere.
-func (s *Server) outOfTurn(ctx context.Context, a wire.Approved) (string, error) {
-	statement, err := approval.Verify(a.Statement, s.Manifest.Keys.ApprovalKeys())
+func (s *Server) outOfTurn(ctx context.Context, a wire.Approved, h *manifests.Held) (string, error) {
+	statement, err := approval.Verify(a.Statement, h.ApprovalKeys())
 	if err != nil {
 		return "", err // weigh has verified it
 	}

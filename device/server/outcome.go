@@ -78,7 +78,7 @@ func (s *Server) settle(ctx context.Context) error {
 		started := row.At
 		row.Kind, row.State, row.Reason, row.ResultHash = chain.Outcome, string(wire.Unknown), "", ""
 		now := s.Now()
-		o := outcome{row: row, at: now, answer: wire.Answer{Device: s.Manifest.Device, Deed: d.ID, CallHash: d.CallHash, State: wire.Unknown, StartedAt: started,
+		o := outcome{row: row, at: now, answer: wire.Answer{Device: s.Device, Deed: d.ID, CallHash: d.CallHash, State: wire.Unknown, StartedAt: started,
 			Message: "the device stopped while this ran; nobody knows how it ended, and it will not run again", Now: now.Unix()}}
 		err = s.Store.Tx(ctx, func(tx *sql.Tx) error {
 			_, err := record(ctx, tx, s.Key, o)
@@ -95,9 +95,9 @@ func (s *Server) settle(ctx context.Context) error {
 // finish a call that ran: write its outcome, then answer. audited is false for a free call whose intent could not be written.
 func (s *Server) finish(ctx context.Context, in intent, ran capability.Outcome, audited bool) ([]byte, error) {
 	done := s.Now()
-	o := outcome{row: in.row, at: done, answer: wire.Answer{Device: s.Manifest.Device, Deed: in.request.Deed, CallHash: in.row.CallHash,
+	o := outcome{row: in.row, at: done, answer: wire.Answer{Device: s.Device, Deed: in.request.Deed, CallHash: in.row.CallHash,
 		State: ran.State, Reason: ran.Reason, Message: ran.Message, StartedAt: nanos(in.started), FinishedAt: nanos(done), Now: done.Unix()}}
-	if err := fit(&o.answer, ran, s.Manifest.Limits.OutputBytes); err != nil {
+	if err := fit(&o.answer, ran, in.held.Limits.OutputBytes); err != nil {
 		o.answer.Result, o.answer.Message = "", join(ran.Message, err.Error())
 	}
 	o.row.Kind, o.row.State, o.row.Reason = chain.Outcome, string(ran.State), string(ran.Reason)
@@ -106,6 +106,7 @@ func (s *Server) finish(ctx context.Context, in intent, ran capability.Outcome, 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.running[in.request.Deed].cancel(nil) // it has ended; this frees what the context holds
 	delete(s.running, in.request.Deed)
 	if !audited {
 		o.answer.Message = join(o.answer.Message, unaudited)
@@ -179,7 +180,7 @@ func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
 // runningAnswer is never stored.
 func (s *Server) runningAnswer(deed, callHash, message string) ([]byte, error) {
-	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, Deed: deed, CallHash: callHash, State: wire.Running, Message: message, Now: s.Now().Unix()})
+	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Device, Deed: deed, CallHash: callHash, State: wire.Running, Message: message, Now: s.Now().Unix()})
 }
 
 func (s *Server) changed(ctx context.Context, name string, row chain.Row, a wire.Answer) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/ed25519"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -14,22 +15,27 @@ import (
 	"nisse.io/nisse/device/wire"
 )
 
-// query authenticates a GET. A refusal comes back as an answer.
-func (s *Server) query(header, path string) (q wire.Query, answer []byte, err error) {
-	q, _, err = wire.OpenQuery(header, s.Manifest.Keys.RequestKeys())
+// query authenticates a GET, and who brings a manifest, whose own request keys count as well. A refusal comes back as an answer.
+func (s *Server) query(header, path string, brought ...ed25519.PublicKey) (q wire.Query, by ed25519.PublicKey, answer []byte, err error) {
 	reason, message := wire.Reason(""), ""
 	now := s.Now().Unix()
 	s.mu.Lock()
 	c := clock.Clock{Floor: s.clock.Floor} // what was told binds deeds; a query only asks
+	trusted := append(s.manifests.RequestKeys(), brought...)
 	s.mu.Unlock()
+	if len(trusted) == 0 {
+		answer, err = s.noManifest()
+		return wire.Query{}, nil, answer, err
+	}
+	q, by, err = wire.OpenQuery(header, trusted)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
 		reason, message = wire.BadVersion, err.Error()
 	case err != nil:
 		answer, err = s.unauthentic(err)
-		return wire.Query{}, answer, err
-	case q.Device != s.Manifest.Device:
-		reason, message = wire.OtherDevice, fmt.Sprintf("this is device %s, the query is for %s", s.Manifest.Device, q.Device)
+		return wire.Query{}, nil, answer, err
+	case q.Device != s.Device:
+		reason, message = wire.OtherDevice, fmt.Sprintf("this is device %s, the query is for %s", s.Device, q.Device)
 	case q.Path != path:
 		reason, message = wire.BadArgs, fmt.Sprintf("the query is signed for %s, it was sent to %s", q.Path, path)
 	case c.Believed(now):
@@ -37,28 +43,28 @@ func (s *Server) query(header, path string) (q wire.Query, answer []byte, err er
 		reason, message = c.Judge(now, q.At, q.ExpiresAt)
 	}
 	if reason == "" {
-		return q, nil, nil
+		return q, by, nil, nil
 	}
-	answer, err = wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: reason, Message: message, Now: now})
-	return wire.Query{}, answer, err
+	answer, err = s.refusedQuery(reason, message)
+	return wire.Query{}, nil, answer, err
 }
 
 // Deed answers GET /v1/deeds/{id}.
 func (s *Server) Deed(ctx context.Context, header, path, id string) ([]byte, error) {
-	if _, answer, err := s.query(header, path); answer != nil || err != nil {
+	if _, _, answer, err := s.query(header, path); answer != nil || err != nil {
 		return answer, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if hash, ok := s.running[id]; ok {
-		return s.runningAnswer(id, hash, "it has begun and not ended")
+	if running, ok := s.running[id]; ok {
+		return s.runningAnswer(id, running.callHash, "it has begun and not ended")
 	}
 	waiting := s.flushWaiting(ctx)
 	d, found, err := deeds.Get(ctx, s.Store.DB(), id)
 	switch {
 	case err != nil:
-		return s.refusedQuery("the deed table cannot be read: " + err.Error())
+		return s.refusedQuery(wire.AuditUnwritable, "the deed table cannot be read: "+err.Error())
 	case found && d.State == wire.Running && waiting != nil:
 		return s.runningAnswer(id, d.CallHash, "it has run, but how it ended cannot be recorded yet: "+waiting.Error())
 	case found && d.State == wire.Running:
@@ -77,29 +83,34 @@ func (s *Server) notSeen(ctx context.Context, id string) ([]byte, error) {
 	if told := s.clock.Tell(now); told != s.clock {
 		err := s.Store.Tx(ctx, func(tx *sql.Tx) error { return told.Save(ctx, tx) })
 		if err != nil {
-			return s.refusedQuery("it was not seen, but that cannot be promised: " + err.Error())
+			return s.refusedQuery(wire.AuditUnwritable, "it was not seen, but that cannot be promised: "+err.Error())
 		}
 		s.clock = told
 	}
-	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, Deed: id, State: wire.NotSeen, Now: now})
+	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Device, Deed: id, State: wire.NotSeen, Now: now})
 }
 
-func (s *Server) refusedQuery(message string) ([]byte, error) {
-	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Manifest.Device, State: wire.Refused, Reason: wire.AuditUnwritable, Message: message, Now: s.Now().Unix()})
+// refusedQuery, or change: no deed is named.
+func (s *Server) refusedQuery(reason wire.Reason, message string) ([]byte, error) {
+	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Device, State: wire.Refused, Reason: reason, Message: message, Now: s.Now().Unix()})
 }
 
 // Status answers GET /v1/status.
 func (s *Server) Status(ctx context.Context, header, path string) ([]byte, error) {
-	q, answer, err := s.query(header, path)
+	q, _, answer, err := s.query(header, path)
 	if answer != nil || err != nil {
 		return answer, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.status(ctx, q)
+}
+
+// status as of now, for q. The lock is held.
+func (s *Server) status(ctx context.Context, q wire.Query) ([]byte, error) {
 	_ = s.flushWaiting(ctx) // if it fails, problems says so
 	now := s.Now().Unix()
-	held := wire.HeldManifest{Privilege: s.Manifest.Privilege, Epoch: s.Manifest.Epoch, Digest: s.digest, ExpiresAt: s.Manifest.ExpiresAt}
-	st := wire.Status{Device: s.Manifest.Device, Nonce: q.Nonce, Manifests: []wire.HeldManifest{held}, Now: now, Version: s.Version, Problems: s.problems(now)}
+	st := wire.Status{Device: s.Device, Nonce: q.Nonce, Manifests: s.manifests.Wire(), RevokedEpoch: s.revokedOnDisk, Now: now, Version: s.Version, Problems: s.problems(now)}
 	end, err := audit.End(ctx, s.Store.DB())
 	if err != nil {
 		st.Problems = append(st.Problems, "the audit cannot be read: "+err.Error())
@@ -110,7 +121,7 @@ func (s *Server) Status(ctx context.Context, header, path string) ([]byte, error
 
 // Audit answers GET /v1/audit?after=N.
 func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error) {
-	q, answer, err := s.query(header, path)
+	q, _, answer, err := s.query(header, path)
 	if answer != nil || err != nil {
 		return answer, err
 	}
@@ -126,10 +137,10 @@ func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error)
 	defer s.mu.Unlock()
 	rows, more, err := audit.Page(ctx, s.Store.DB(), after)
 	if err != nil {
-		return s.refusedQuery(err.Error())
+		return s.refusedQuery(wire.AuditUnwritable, err.Error())
 	}
 	if rows == nil {
 		rows = []string{}
 	}
-	return wire.SignAuditPage(s.Key, wire.AuditPage{Device: s.Manifest.Device, Nonce: q.Nonce, Rows: rows, More: more})
+	return wire.SignAuditPage(s.Key, wire.AuditPage{Device: s.Device, Nonce: q.Nonce, Rows: rows, More: more})
 }

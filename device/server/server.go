@@ -15,17 +15,19 @@ import (
 	"golang.org/x/time/rate"
 
 	"nisse.io/nisse/device/audit"
-	"nisse.io/nisse/device/capability"
 	"nisse.io/nisse/device/clock"
 	"nisse.io/nisse/device/deeds"
+	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire/chain"
-	"nisse.io/nisse/internal/manifest"
 )
 
 // Options of a server.
 type Options struct {
-	Manifest *manifest.Manifest
+	// Device is the name of the Device object.
+	Device string
+	// Root key that manifests must be signed by.
+	Root ed25519.PublicKey
 	// Key that signs answers.
 	Key ed25519.PrivateKey
 	// Store for writing; the caller closes it after Close.
@@ -40,7 +42,7 @@ type Options struct {
 	Version string
 	// Env of commands; command.Environment when nil.
 	Env []string
-	// Never holds files and directories that no rule of the manifest opens.
+	// Never holds files and directories that no rule of any manifest opens.
 	Never []string
 	// Metrics are counted in; never nil.
 	Metrics *Metrics
@@ -49,24 +51,26 @@ type Options struct {
 // Server of one device.
 type Server struct {
 	Options
-	digest string
-	table  deeds.Table
-	run    capability.Runner
-	slots  chan struct{}
+	table deeds.Table
+	slots chan struct{}
 	// strangers bounds the log lines about requests that anybody can send.
 	strangers *rate.Limiter
 
 	// stop ends commands that run, when the server closes.
 	stop   context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	calls  sync.WaitGroup
 
 	// mu is held while a request is judged and its intent written, while an outcome is written, and while the store is read: who is told
 	// that a deed was not seen may rely on it.
 	mu    sync.Mutex
 	clock clock.Clock
-	// running holds the call hashes of deeds that run in this process.
-	running map[string]string
+	// manifests as they count now.
+	manifests manifests.Set
+	// revokedOnDisk is behind manifests.Revoked while that could not be written; a restart would forget the difference.
+	revokedOnDisk int64
+	// running deeds of this process.
+	running map[string]run
 	// unrecorded outcomes could not be written when they came. Their deeds stay Running until they are; a restart makes them Unknown.
 	unrecorded []outcome
 	// broken says why nothing may be added to the audit: the chain does not verify.
@@ -79,18 +83,21 @@ type Server struct {
 // New server. Deeds that had begun when the device stopped become Unknown, in the audit and in the table, before it returns. A chain
 // that does not verify is no error: reads go on, what needs approval is refused, and Status says why.
 func New(ctx context.Context, o Options) (*Server, error) {
-	digest, err := o.Manifest.Digest()
+	held, strange, err := manifests.Load(ctx, o.Store.DB(), o.Device, o.Root)
 	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, err
+	}
+	for _, err := range strange {
+		o.Log.Warn("manifest.strange", slog.String("error", err.Error()))
 	}
 	c, err := clock.Load(ctx, o.Store.DB())
 	if err != nil {
 		return nil, fmt.Errorf("clock: %w", err)
 	}
-	s := &Server{Options: o, digest: digest, table: deeds.Table{Bounds: o.Bounds},
-		run: capability.Runner{Manifest: o.Manifest, Env: o.Env, Never: o.Never}, slots: make(chan struct{}, o.Busy),
-		strangers: rate.NewLimiter(1, 5), clock: c, running: map[string]string{}}
-	s.stop, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{Options: o, table: deeds.Table{Bounds: o.Bounds}, slots: make(chan struct{}, o.Busy), strangers: rate.NewLimiter(1, 5),
+		clock: c, manifests: held, revokedOnDisk: held.Revoked, running: map[string]run{}}
+	s.stop, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.Metrics.holds(held)
 	_, err = audit.Verify(ctx, o.Store.DB())
 	var finding *chain.Finding
 	if errors.As(err, &finding) {
@@ -112,7 +119,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.cancel()
+	s.cancel(errStopping)
 	s.calls.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,6 +127,13 @@ func (s *Server) Close() error {
 		return fmt.Errorf("%d outcomes could not be recorded and will be Unknown: %w", len(s.unrecorded), err)
 	}
 	return nil
+}
+
+// holds is what the device holds at this moment.
+func (s *Server) holds() manifests.Set {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.manifests
 }
 
 // problems that keep the device from doing all it should. The lock is held.
@@ -133,6 +147,9 @@ func (s *Server) problems(now int64) []string {
 	}
 	if s.auditFault != "" {
 		all = append(all, "the audit cannot be written, and until it can nothing that needs approval runs: "+s.auditFault)
+	}
+	if s.manifests.Revoked > s.revokedOnDisk {
+		all = append(all, fmt.Sprintf("the revocation of epoch %d counts, but it could not be written; a restart would forget it", s.manifests.Revoked))
 	}
 	if n := len(s.unrecorded); n > 0 {
 		all = append(all, fmt.Sprintf("%d outcomes wait to be recorded", n))

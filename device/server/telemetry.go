@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/manifest"
@@ -17,6 +18,8 @@ type Metrics struct {
 	calls       *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
 	auditFaults prometheus.Counter
+	ends        *prometheus.GaugeVec
+	revoked     prometheus.Gauge
 }
 
 // NewMetrics registers with r.
@@ -28,8 +31,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60, 300}}, []string{"capability"}),
 		auditFaults: prometheus.NewCounter(prometheus.CounterOpts{Name: "nisse_device_audit_faults_total", Help: "Writes to the audit that failed."}),
 	}
-	r.MustRegister(m.calls, m.seconds, m.auditFaults)
+	m.ends = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nisse_device_manifest_expiry_timestamp_seconds", Help: "When the manifest that is held ends, in Unix seconds."},
+		[]string{"privilege"})
+	m.revoked = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nisse_device_revoked_epoch", Help: "Epoch up to which manifests are revoked."})
+	r.MustRegister(m.calls, m.seconds, m.auditFaults, m.ends, m.revoked)
 	return m
+}
+
+// holds what is held now.
+func (m *Metrics) holds(s manifests.Set) {
+	for _, h := range s.All() {
+		m.ends.WithLabelValues(string(h.Privilege)).Set(float64(h.Ends))
+	}
+	m.revoked.Set(float64(s.Revoked))
 }
 
 // answered counts. A capability that nobody knows is counted as none, for it is a stranger's text.

@@ -1,4 +1,4 @@
-// Package store is the one SQLite file of a device: its audit, its deeds and what its clock has seen. A row of the audit and the change
+// Package store is the one SQLite file of a device: its manifests, its audit, its deeds and what its clock has seen. A row of the audit and the change
 // of the deed that it tells of are one transaction.
 package store
 
@@ -56,6 +56,8 @@ END;
 CREATE TRIGGER deeds_delete AFTER DELETE ON deeds BEGIN
 	UPDATE totals SET deeds = deeds - 1, bytes = bytes - length(old.answer) WHERE approved = old.approved;
 END;
+`, `
+CREATE TABLE manifests (privilege TEXT PRIMARY KEY, epoch INTEGER NOT NULL, digest TEXT NOT NULL, envelope TEXT NOT NULL) STRICT;
 `}
 
 // Open the store in dir for writing, made if it is not there. One process at a time: a second writer would fork the audit.

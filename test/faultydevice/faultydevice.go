@@ -22,20 +22,26 @@ import (
 
 // Device of a test.
 type Device struct {
-	Name     string
-	URL      string
-	Key      ed25519.PrivateKey
+	Name string
+	URL  string
+	Key  ed25519.PrivateKey
+	// Root key of the device, and the manifest that it holds from the start, as that key signed it.
+	Root     ed25519.PrivateKey
 	Manifest *manifest.Manifest
 	Digest   string
+	Envelope string
 
 	t        testing.TB
 	request  ed25519.PublicKey
 	approval ed25519.PublicKey
 
-	mu    sync.Mutex
-	deeds map[string]*deed
-	runs  []wire.Request
-	fault Fault
+	mu sync.Mutex
+	// held is its digest while the device holds the manifest, and revoked the epoch up to which it may not.
+	held    string
+	revoked int64
+	deeds   map[string]*deed
+	runs    []wire.Request
+	fault   Fault
 }
 
 type deed struct {
@@ -71,6 +77,9 @@ func New(t testing.TB, name string, request, approvalKey ed25519.PublicKey) *Dev
 	m, err := manifest.Parse([]byte(fmt.Sprintf(`
 v: 1
 device: %s
+privilege: User
+epoch: 1
+expiresAt: %s
 keys: {request: [%q], approval: [%q]}
 paths:
   fs.read: [{glob: /srv/**, approval: None}]
@@ -78,7 +87,17 @@ paths:
 commands:
 - {argv: [/usr/bin/df, -h], approval: None}
 - {argv: [/usr/bin/touch, "{f}"], slots: {f: {type: path, glob: /srv/**}}, approval: Required}
-limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, name, dsse.EncodeKey(request), dsse.EncodeKey(approvalKey))))
+limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, name, time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339), dsse.EncodeKey(request), dsse.EncodeKey(approvalKey))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys [2]ed25519.PrivateKey
+	for i := range keys {
+		if _, keys[i], err = ed25519.GenerateKey(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	envelope, err := m.Sign(keys[1], time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,15 +105,13 @@ limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, name, ds
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &Device{Name: name, Key: key, Manifest: m, Digest: digest, t: t, request: request, approval: approvalKey, deeds: map[string]*deed{}}
+	d := &Device{Name: name, Key: keys[0], Root: keys[1], Manifest: m, Digest: digest, Envelope: envelope, held: digest, t: t, request: request, approval: approvalKey, deeds: map[string]*deed{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/call", d.call)
 	mux.HandleFunc("GET /v1/deeds/{id}", d.ask)
 	mux.HandleFunc("GET /v1/status", d.status)
+	mux.HandleFunc("POST /v1/manifests", d.bring)
+	mux.HandleFunc("POST /v1/revoke", d.revoke)
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	d.URL = srv.URL
@@ -169,8 +186,10 @@ func (d *Device) do(r wire.Request, f Fault) wire.Answer {
 	switch {
 	case f.Refuse != "":
 		return refuse(f.Refuse)
-	case r.ManifestDigest != d.Digest:
+	case r.ManifestDigest != d.Holds():
 		return refuse(wire.OtherManifest)
+	case d.Manifest.Epoch <= d.Revoked():
+		return refuse(wire.Revoked)
 	case d.now() >= r.ExpiresAt:
 		return refuse(wire.Expired)
 	case r.ExpiresAt-r.At > wire.MaxWindowSeconds:
@@ -239,11 +258,81 @@ func (d *Device) status(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	text, err := d.Manifest.Canonical()
-	if err != nil {
-		d.t.Error(err)
+	d.tell(w, q)
+}
+
+func (d *Device) tell(w http.ResponseWriter, q wire.Query) {
+	s := wire.Status{V: wire.Version, Device: d.Name, Nonce: q.Nonce, Manifests: []wire.HeldManifest{}, RevokedEpoch: d.Revoked(), Now: d.now(), Version: "test"}
+	if d.Holds() != "" {
+		s.Manifests = append(s.Manifests, wire.HeldManifest{Privilege: d.Manifest.Privilege, Epoch: d.Manifest.Epoch, Digest: d.Digest, ExpiresAt: d.Manifest.ExpiresAt})
 	}
-	d.send(w, wire.TypeStatus, wire.Status{V: wire.Version, Device: d.Name, Nonce: q.Nonce, Manifest: string(text), Now: d.now(), Version: "test"})
+	d.send(w, wire.TypeStatus, s)
+}
+
+// Holds is the digest of the manifest that the device holds; empty when it has forgotten it.
+func (d *Device) Holds() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held
+}
+
+// Forget the manifest, as a machine does whose state is new. It answers OtherManifest until the manifest is brought again.
+func (d *Device) Forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held = ""
+}
+
+// Revoked is the epoch that the device was told.
+func (d *Device) Revoked() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.revoked
+}
+
+// bring takes the very manifest of this device, and no other.
+func (d *Device) bring(w http.ResponseWriter, req *http.Request) {
+	body, q, ok := d.change(w, req)
+	if !ok {
+		return
+	}
+	if err := d.Manifest.OpenAs(string(body), []ed25519.PublicKey{d.Root.Public().(ed25519.PublicKey)}); err != nil {
+		d.answer(w, wire.Answer{State: wire.Refused, Reason: wire.BadSignature, Message: err.Error()})
+		return
+	}
+	d.mu.Lock()
+	d.held = d.Digest
+	d.mu.Unlock()
+	d.tell(w, q)
+}
+
+func (d *Device) revoke(w http.ResponseWriter, req *http.Request) {
+	body, q, ok := d.change(w, req)
+	if !ok {
+		return
+	}
+	r, _, err := wire.OpenRevocation(body, []ed25519.PublicKey{d.request})
+	if err != nil || r.Device != d.Name {
+		d.answer(w, wire.Answer{State: wire.Refused, Reason: wire.BadSignature, Message: fmt.Sprintf("revocation of %s: %v", r.Device, err)})
+		return
+	}
+	d.mu.Lock()
+	d.revoked = max(d.revoked, r.Epoch)
+	d.mu.Unlock()
+	d.tell(w, q)
+}
+
+// change of what the device holds: its body and its query.
+func (d *Device) change(w http.ResponseWriter, req *http.Request) (body []byte, q wire.Query, ok bool) {
+	if d.faults().Silent {
+		cutOff()
+	}
+	body, err := io.ReadAll(io.LimitReader(req.Body, wire.MaxRequest))
+	if err != nil {
+		cutOff()
+	}
+	q, ok = d.query(w, req)
+	return body, q, ok
 }
 
 func (d *Device) query(w http.ResponseWriter, req *http.Request) (wire.Query, bool) {

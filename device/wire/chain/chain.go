@@ -27,6 +27,10 @@ const (
 	Outcome Kind = "outcome"
 	// Refused is written for an authentic request that did not run.
 	Refused Kind = "refused"
+	// Manifest is written when the device takes a manifest. Args says which, and who brought it.
+	Manifest Kind = "manifest"
+	// Revoked is written when manifests are revoked. Args says up to which epoch, and who ordered it.
+	Revoked Kind = "revoked"
 )
 
 // MaxArgs bytes of arguments are kept in a row; ArgsHash covers all of them.
