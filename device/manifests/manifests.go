@@ -120,8 +120,8 @@ func (s Set) Accept(h *Held, device string, now int64) (next Set, changed bool, 
 		return s, false, reason, fmt.Sprintf(format, args...)
 	}
 	before := s.find(func(o *Held) bool { return o.Privilege == h.Privilege })
-	// Signed in the first second of its life and read by a clock that is behind by the skew, a manifest may seem to live that much longer.
-	lasting := h.Lasting(time.Unix(now+wire.SkewSeconds, 0))
+	// To a clock that is behind by the skew, a manifest that was just signed seems to last that much longer.
+	lasting := h.Lasting(time.Unix(min(now+wire.SkewSeconds, h.Ends-1), 0))
 	dead, why := s.Dead(h, now)
 	switch {
 	case h.Device != device:

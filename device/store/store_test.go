@@ -93,3 +93,34 @@ func TestTxIsWhole(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A store of the first schema keeps what it holds.
+func TestMigrate(t *testing.T) {
+	dir := t.TempDir()
+	old, err := connect(File(dir), "rwc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{migrations[0], "PRAGMA user_version = 1", "INSERT INTO meta VALUES ('k', 'v')", "INSERT INTO audit VALUES (1, 'body', 'hash')"} {
+		if _, err := old.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var rows, held, version int
+	err = errors.Join(s.DB().QueryRow("SELECT count(*) FROM audit").Scan(&rows), s.DB().QueryRow("SELECT count(*) FROM manifests").Scan(&held),
+		s.DB().QueryRow("PRAGMA user_version").Scan(&version))
+	if err != nil || rows != 1 || held != 0 || version != len(migrations) {
+		t.Errorf("%d rows, %d manifests, schema %d, %v", rows, held, version, err)
+	}
+	if v, err := Meta(t.Context(), s.DB(), "k"); err != nil || v != "v" {
+		t.Errorf("got %q, %v", v, err)
+	}
+}
