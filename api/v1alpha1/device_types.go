@@ -45,6 +45,9 @@ type DeviceStatus struct {
 	// observedGeneration that the conditions speak of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// revokedEpoch that the device has confirmed: no manifest at or below it runs anything there any more.
+	// +optional
+	RevokedEpoch int64 `json:"revokedEpoch,omitempty"`
 }
 
 // Device is one machine that runs nisse-device.

@@ -1,0 +1,92 @@
+package kubectl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/names"
+)
+
+func deviceCommand(c *cluster, now func() time.Time) *cobra.Command {
+	cmd := &cobra.Command{Use: "device", Short: "Work with devices"}
+	cmd.AddCommand(deviceRevoke(c, now))
+	return cmd
+}
+
+func deviceRevoke(c *cluster, now func() time.Time) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: "revoke NAME", Short: "Kill what a device allows, at once and until its manifests are signed again", Args: cobra.ExactArgs(1),
+		Long: `Kill every manifest that a device has now. The broker stops using it at once; the device is told within seconds, or as soon as it answers again,
+and refuses whatever comes under those manifests. No key is needed for that. It comes back by 'kubectl nisse manifest sign', for which the root key is.`,
+		Example: "  kubectl nisse device revoke web1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return revoke(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, now(), wait)
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for the device to confirm; 0 does not wait")
+	return cmd
+}
+
+func revoke(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, now time.Time, wait time.Duration) error {
+	ctx := cmd.Context()
+	var d v1alpha1.Device
+	if err := cl.Get(ctx, key, &d); err != nil {
+		return err
+	}
+	epoch := max(d.Spec.RevokedEpoch, now.Unix())
+	for _, p := range []v1alpha1.Privilege{v1alpha1.PrivilegeUser, v1alpha1.PrivilegeElevated} {
+		var m v1alpha1.DeviceManifest
+		err := cl.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.Manifest(d.Name, string(p))}, &m)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		epoch = max(epoch, m.Spec.Epoch) // one that was signed by a clock ahead of this one
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"revokedEpoch":%d}}`, epoch)
+	if err := cl.Patch(ctx, &d, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "device %s: revoked up to epoch %d\n", d.Name, epoch)
+	if wait == 0 {
+		return nil
+	}
+	return confirmed(cmd, cl, &d, epoch, wait)
+}
+
+// confirmed waits until the device itself refuses.
+func confirmed(cmd *cobra.Command, cl client.WithWatch, d *v1alpha1.Device, epoch int64, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+	defer cancel()
+	w, err := cl.Watch(ctx, &v1alpha1.DeviceList{}, client.InNamespace(d.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", d.Name)})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		got, ok := e.Object.(*v1alpha1.Device)
+		switch {
+		case e.Type == watch.Deleted:
+			return fmt.Errorf("device %s was deleted", d.Name)
+		case ok && got.Status.RevokedEpoch >= epoch:
+			fmt.Fprintf(cmd.OutOrStdout(), "device %s: confirmed, it refuses\n", d.Name)
+			return nil
+		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("device %s has not confirmed within %s; nothing is sent to it any more, and it is told as soon as it answers", d.Name, wait)
+	}
+	return ctx.Err()
+}

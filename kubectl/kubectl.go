@@ -1,0 +1,61 @@
+// Package kubectl is the plugin `kubectl nisse`: what people do with Nisse's objects that plain kubectl does badly. It acts with the
+// person's own credentials and holds no right of its own.
+package kubectl
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+)
+
+// New plugin.
+func New(version string) *cobra.Command {
+	var c cluster
+	root := &cobra.Command{
+		Use: "nisse", Short: "Work with Nisse's devices and their manifests", Version: version,
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nisse"},
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; what kubectl takes when empty")
+	f.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig")
+	f.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace of the objects; the context's when empty")
+	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now))
+	return root
+}
+
+// cluster that kubectl would speak with, found when it is first needed: signing works without one.
+type cluster struct {
+	rules     clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+}
+
+// connect returns a client and the namespace.
+func (c *cluster) connect() (client.WithWatch, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.rules.ExplicitPath
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	cfg, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, "", err
+	}
+	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, "", fmt.Errorf("reach the API server: %w", err)
+	}
+	return cl, namespace, nil
+}
