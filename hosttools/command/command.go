@@ -36,6 +36,8 @@ type Command struct {
 	Env []string
 	// Dir it runs in; / when empty.
 	Dir string
+	// Stdin that it reads; nothing when nil.
+	Stdin []byte
 }
 
 // Result of a program that ran.
@@ -68,20 +70,20 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		out.abandon(outWriter)
 		return Result{}, err
 	}
-	null, err := os.Open(os.DevNull)
+	in, err := input(c.Stdin)
 	if err != nil {
 		out.abandon(outWriter)
 		errs.abandon(errsWriter)
 		return Result{}, err
 	}
-	defer null.Close()
+	defer in.Close()
 
 	// The kernel sends the parent-death signal when the thread that forked ends, so this goroutine keeps its thread until the child is gone.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p := exec.Cmd{
 		Path: c.Argv[0], Args: c.Argv, Env: c.Env, Dir: c.Dir,
-		Stdin: null, Stdout: outWriter, Stderr: errsWriter,
+		Stdin: in, Stdout: outWriter, Stderr: errsWriter,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	if p.Env == nil {

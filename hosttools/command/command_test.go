@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,6 +51,8 @@ func act(what string, args []string) {
 		for i := range n {
 			fmt.Printf("line %07d\n", i)
 		}
+	case "echo":
+		_, _ = io.Copy(os.Stdout, os.Stdin)
 	case "bytes":
 		os.Stdout.Write([]byte{0xff, 0, 1})
 	case "sleep":
@@ -113,6 +116,18 @@ func TestSurroundings(t *testing.T) {
 	want := strings.Join(append(append([]string{}, Environment...), "/", "0 EOF", "true", ""), "\n")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestInput(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Repeat("0123456789", 20000) // more than a pipe holds
+	r, err := Run(t.Context(), Command{Argv: []string{self, "act", "echo"}, Timeout: time.Minute, Keep: len(want), Stdin: []byte(want)})
+	if err != nil || string(r.Stdout.Bytes()) != want {
+		t.Errorf("%v, %d bytes", err, r.Stdout.Total)
 	}
 }
 
