@@ -1,4 +1,4 @@
-// Package controllers puts the manager's controllers together: people, agents, work items, plans and gates.
+// Package controllers puts the manager's controllers together: people, agents, devices' manifests, work items, plans and gates.
 package controllers
 
 import (
@@ -21,6 +21,7 @@ import (
 	"nisse.io/nisse/controllers/admission"
 	"nisse.io/nisse/controllers/agent"
 	"nisse.io/nisse/controllers/agent/children"
+	"nisse.io/nisse/controllers/devicemanifest"
 	"nisse.io/nisse/controllers/gate"
 	"nisse.io/nisse/controllers/indexes"
 	"nisse.io/nisse/controllers/person"
@@ -50,11 +51,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	c, live, events := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("nisse-manager")
 	guard := &admission.Probe{Client: c, Now: o.Now}
 	for name, setup := range map[string]func(ctrl.Manager) error{
-		"person":   (&person.Reconciler{Client: c}).Setup,
-		"agent":    (&agent.Reconciler{Client: c, Live: live, Settings: o.Settings, Events: events, Log: o.Log}).Setup,
-		"workitem": (&workitem.Reconciler{Client: c, Live: live, Guard: guard, Events: events, Log: o.Log, Now: o.Now}).Setup,
-		"plan":     (&plan.Reconciler{Client: c, Live: live, Guard: guard, Log: o.Log, Now: o.Now}).Setup,
-		"gate":     (&gate.Reconciler{Client: c, Live: live, Sign: o.Sign, Events: events, Log: o.Log, Now: o.Now, Metrics: o.Metrics}).Setup,
+		"devicemanifest": (&devicemanifest.Reconciler{Client: c, Now: o.Now}).Setup,
+		"person":         (&person.Reconciler{Client: c}).Setup,
+		"agent":          (&agent.Reconciler{Client: c, Live: live, Settings: o.Settings, Events: events, Log: o.Log}).Setup,
+		"workitem":       (&workitem.Reconciler{Client: c, Live: live, Guard: guard, Events: events, Log: o.Log, Now: o.Now}).Setup,
+		"plan":           (&plan.Reconciler{Client: c, Live: live, Guard: guard, Log: o.Log, Now: o.Now}).Setup,
+		"gate":           (&gate.Reconciler{Client: c, Live: live, Sign: o.Sign, Events: events, Log: o.Log, Now: o.Now, Metrics: o.Metrics}).Setup,
 	} {
 		if err := setup(mgr); err != nil {
 			return fmt.Errorf("controller %s: %w", name, err)
