@@ -1,0 +1,52 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"os"
+	"strings"
+	"testing"
+
+	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/deed"
+	"nisse.io/nisse/internal/dsse"
+)
+
+// TestProtocolPage compares the example of docs/device-protocol.md with what the code makes: whoever writes another client can start
+// from those bytes.
+func TestProtocolPage(t *testing.T) {
+	key := func(seed byte) ed25519.PrivateKey {
+		return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
+	}
+	public := func(seed byte) string { return dsse.EncodeKey(key(seed).Public().(ed25519.PublicKey)) }
+	call := approval.Call{Device: "web1", ManifestDigest: "sha256:" + strings.Repeat("0", 64), Capability: "fs.write", Args: `{"content":"hello\n","path":"/srv/nisse/a.txt"}`}
+	const gate = "0b5e2c1e-8f0a-4a55-9d7e-2f6d3a1c9b10"
+	statement, err := approval.Statement{GateUID: gate, Digest: "sha256:" + strings.Repeat("1", 64), Approvers: []string{"lucas"}, ExpiresAt: 1800000600,
+		Calls: []string{call.Hash()}, Attempts: []int32{1}}.Sign(key(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := deed.Approved(gate, 1, 1)
+	request, err := SignRequest(key(1), Request{Device: call.Device, ManifestDigest: call.ManifestDigest, Capability: call.Capability, Args: call.Args, Deed: id,
+		At: 1800000000, ExpiresAt: 1800000600, CorrelationID: "wi-01", Agent: "ops", Approved: &Approved{GateUID: gate, Step: 1, Attempt: 1, Statement: statement}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := SignAnswer(key(3), Answer{Device: "web1", Deed: id, CallHash: call.Hash(), State: NotSeen, Now: 1800000601})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/device-protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"request key   " + public(1), "approval key  " + public(2), "device key    " + public(3),
+		"call hash     " + call.Hash(), "deed          " + id,
+		statement, string(request), string(answer),
+	} {
+		if !strings.Contains(string(page), "    "+line+"\n") {
+			t.Errorf("docs/device-protocol.md lacks the line\n    %s", line)
+		}
+	}
+}
