@@ -77,8 +77,8 @@ func (o Output) whole() (head, tail []byte) {
 	return head, tail
 }
 
-// keeper keeps head and tail of what is written to it, in bounded memory.
-type keeper struct {
+// Keeper keeps head and tail of what is written to it, in bounded memory.
+type Keeper struct {
 	head    []byte
 	ring    []byte
 	headMax int
@@ -86,12 +86,13 @@ type keeper struct {
 	total   int64
 }
 
-func newKeeper(keep int) *keeper {
+// NewKeeper of so many bytes: the first two thirds and the last third.
+func NewKeeper(keep int) *Keeper {
 	head := keep * 2 / 3
-	return &keeper{headMax: head, tailMax: keep - head}
+	return &Keeper{headMax: head, tailMax: keep - head}
 }
 
-func (k *keeper) Write(p []byte) (int, error) {
+func (k *Keeper) Write(p []byte) (int, error) {
 	n := len(p)
 	k.total += int64(n)
 	if room := k.headMax - len(k.head); room > 0 {
@@ -107,7 +108,8 @@ func (k *keeper) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (k *keeper) output() Output {
+// Output kept so far.
+func (k *Keeper) Output() Output {
 	tail := k.ring[max(0, len(k.ring)-k.tailMax):]
 	return Output{Head: k.head, Tail: tail, Total: k.total}
 }
@@ -115,7 +117,7 @@ func (k *keeper) output() Output {
 // stream reads one pipe of a program.
 type stream struct {
 	reader *os.File
-	kept   *keeper
+	kept   *Keeper
 	done   chan struct{}
 }
 
@@ -124,7 +126,7 @@ func pipe(keep int) (*stream, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &stream{reader: r, kept: newKeeper(keep), done: make(chan struct{})}, w, nil
+	return &stream{reader: r, kept: NewKeeper(keep), done: make(chan struct{})}, w, nil
 }
 
 func (s *stream) abandon(writer *os.File) {
@@ -146,5 +148,5 @@ func (s *stream) end(grace time.Duration) Output {
 	_ = s.reader.SetReadDeadline(time.Now().Add(grace))
 	<-s.done
 	s.reader.Close()
-	return s.kept.output()
+	return s.kept.Output()
 }
