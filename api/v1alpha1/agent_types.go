@@ -167,7 +167,7 @@ type ModelRole struct {
 
 // Tools says which tools exist for the agent. A tool that is not listed does not exist for it.
 type Tools struct {
-	// allow lists tools by name: device capabilities (fs.read, fs.write, fs.list, fs.stat, exec) and platform tools
+	// allow lists tools by name: device capabilities (fs.read, fs.write, exec, git.status …) and platform tools
 	// (submit_plan, ask_human). finish is always there.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

@@ -15,13 +15,14 @@ import (
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/hosttools/fs"
+	"nisse.io/nisse/hosttools/program"
 	"nisse.io/nisse/internal/manifest"
 )
 
 // Outcome of a call.
 type Outcome struct {
 	State wire.State
-	// Reason when Refused: PathRefused.
+	// Reason when Refused: PathRefused, TargetRefused or Unavailable.
 	Reason wire.Reason
 	// Message for people when not Succeeded.
 	Message string
@@ -57,7 +58,7 @@ func (r Runner) Run(ctx context.Context, capability string, v manifest.Verdict) 
 	case manifest.ExecArgs:
 		return r.exec(ctx, a, v)
 	}
-	return failed(fmt.Errorf("%s is not built into this device", capability))
+	return r.machine(ctx, capability, v)
 }
 
 func (r Runner) place(capability, path string, v manifest.Verdict) fs.Place {
@@ -67,6 +68,12 @@ func (r Runner) place(capability, path string, v manifest.Verdict) fs.Place {
 func failed(err error) Outcome {
 	if errors.Is(err, fs.ErrRefused) || errors.Is(err, command.ErrRefused) {
 		return Outcome{State: wire.Refused, Reason: wire.PathRefused, Message: err.Error()}
+	}
+	if errors.Is(err, program.ErrRefused) {
+		return Outcome{State: wire.Refused, Reason: wire.TargetRefused, Message: err.Error()}
+	}
+	if errors.Is(err, program.ErrMissing) {
+		return Outcome{State: wire.Refused, Reason: wire.Unavailable, Message: err.Error()}
 	}
 	return Outcome{State: wire.Failed, Message: err.Error()}
 }

@@ -128,6 +128,8 @@ const (
 	AuditUnwritable Reason = "AuditUnwritable" // the audit cannot be written; nothing that needs approval runs
 	TableFull       Reason = "TableFull"       // the deed table is full
 	PathRefused     Reason = "PathRefused"     // what the path leads to may not be used
+	TargetRefused   Reason = "TargetRefused"   // what the call met on the machine is not what may be touched: another process, another container, a hostile repository
+	Unavailable     Reason = "Unavailable"     // the machine lacks what the capability is done with
 )
 
 // Transient tells whether the same request may still run until it expires: nothing was recorded for the deed. Who gets such a

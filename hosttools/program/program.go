@@ -42,7 +42,7 @@ func Find(names ...string) (string, error) {
 type Failure struct {
 	Argv   []string
 	Result command.Result
-	// Cause when the call's time was up or the device stopped; nil otherwise.
+	// Cause of the context's end, when it ended; nil otherwise.
 	Cause error
 }
 
@@ -56,7 +56,7 @@ func (f *Failure) Error() string {
 	case f.Result.TimedOut || errors.Is(f.Cause, context.DeadlineExceeded):
 		how = name + " was killed for the time it took"
 	case f.Cause != nil:
-		how = name + " was killed because the device was stopping"
+		how = fmt.Sprintf("%s was killed because %s", name, f.Cause)
 	case f.Result.Signal != "":
 		how = fmt.Sprintf("%s was ended by a signal: %s", name, f.Result.Signal)
 	}
@@ -74,7 +74,7 @@ func (f *Failure) Unwrap() error { return f.Cause }
 
 // Run a program. The error is a *Failure when it ran and did not succeed; its result is returned all the same.
 func Run(ctx context.Context, c command.Command) (command.Result, error) {
-	if err := ctx.Err(); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return command.Result{}, err
 	}
 	r, err := command.Run(ctx, c)
@@ -82,7 +82,7 @@ func Run(ctx context.Context, c command.Command) (command.Result, error) {
 		return r, err
 	}
 	if r.ExitCode != 0 || r.TimedOut || r.Signal != "" {
-		return r, &Failure{Argv: c.Argv, Result: r, Cause: ctx.Err()}
+		return r, &Failure{Argv: c.Argv, Result: r, Cause: context.Cause(ctx)}
 	}
 	return r, nil
 }

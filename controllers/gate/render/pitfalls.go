@@ -45,10 +45,13 @@ func Pitfalls(steps []v1alpha1.PlanStep) []string {
 	return all
 }
 
+// proseOf a capability is written for people and in their letters; a look-alike in it is one only within a word.
+var proseOf = map[string]string{manifest.FSWrite: "content", manifest.ClipboardWrite: "content", manifest.GitCommit: "message"}
+
 func pitfalls(capability, key string, args map[string]any) []string {
 	var found []string
 	text := strings.Join(stringsIn(args[key]), "\x00")
-	prose := capability == manifest.FSWrite && key == "content"
+	prose := proseOf[capability] == key
 	if prose && args["encoding"] == "base64" {
 		return []string{"is base64, which nobody can read here; decode it before you decide"}
 	}
