@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -294,6 +295,30 @@ func TestEnvironment(t *testing.T) {
 	r := machine(t, "environment: {HOME: /home/ada, DISPLAY: ':7'}\n")
 	want := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "DISPLAY=:7", "HOME=/home/ada"}
 	if d := cmp.Diff(want, r.environment()); d != "" {
+		t.Error(d)
+	}
+}
+
+// Each capability beside exec and fs.* is done with something that is probed, once.
+func TestMeans(t *testing.T) {
+	var all []string
+	for _, m := range Means(t.Context(), &manifest.Manifest{}) {
+		all = append(all, m.Capabilities...)
+		if (m.Err == nil) == (m.What == "") {
+			t.Errorf("%s: %q, %v", m.Name, m.What, m.Err)
+		}
+		if (m.Name == "display" || m.Name == "clipboard") && m.Err == nil {
+			t.Errorf("%s without an environment that names one: %s", m.Name, m.What)
+		}
+	}
+	var want []string
+	for _, c := range manifest.Capabilities() {
+		if !strings.HasPrefix(c, "fs.") && c != manifest.Exec {
+			want = append(want, c)
+		}
+	}
+	slices.Sort(all)
+	if d := cmp.Diff(want, all); d != "" {
 		t.Error(d)
 	}
 }

@@ -58,6 +58,11 @@ func Check(ctx context.Context, c config.Config, w io.Writer) error {
 			fmt.Fprintf(w, "ok    %s\n", headline(h))
 		}
 		describe(w, warn, h.Manifest)
+		describeMachine(w, h.Manifest)
+		means(ctx, w, warn, h.Manifest)
+	}
+	if len(held.All()) == 0 {
+		means(ctx, w, warn, &manifest.Manifest{})
 	}
 	for _, a := range c.Listen {
 		if strings.HasPrefix(a, ":") || strings.HasPrefix(a, "0.0.0.0:") || strings.HasPrefix(a, "[::]:") {
