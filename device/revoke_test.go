@@ -12,6 +12,7 @@ import (
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
+	"nisse.io/nisse/internal/testrig"
 )
 
 func (w *world) revoke(epoch int64) (wire.Status, error) {
@@ -101,7 +102,7 @@ func TestRevokeKillsWhatRuns(t *testing.T) {
 	other.Approved.Statement, err = w.statement("gate2", c).Sign(approve)
 	must(t, err)
 	elevateds := ask(other, request)
-	until(t, "both to run", func() bool { return w.content("user")+w.content("elevated") == "xx" })
+	testrig.Until(t, "both to run", func() bool { return w.content("user")+w.content("elevated") == "xx" })
 	if st, err := w.revoke(user.Epoch); err != nil || !st.Holds(w.digest()) {
 		t.Fatalf("got %+v, %v", st, err)
 	}

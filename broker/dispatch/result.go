@@ -104,8 +104,8 @@ func answered(a wire.Answer) doors.ToolResult {
 func reasonOf(r wire.Reason) string {
 	switch r {
 	case wire.BadSignature, wire.BadVersion, wire.OtherDevice, wire.OtherManifest, wire.Expired, wire.NotYet, wire.WindowTooLong, wire.DeedConflict, wire.BadArgs,
-		wire.NotAllowed, wire.NeedsApproval, wire.NotCovered, wire.WrongDeed, wire.AuditUnwritable, wire.TableFull, wire.PathRefused, wire.TargetRefused, wire.Unavailable,
-		wire.Busy:
+		wire.NotAllowed, wire.NeedsApproval, wire.NotCovered, wire.WrongDeed, wire.AuditUnwritable, wire.TableFull, wire.PathRefused, wire.TargetRefused, wire.Unavailable, wire.Unconfined,
+		wire.ExecutableChanged, wire.Busy:
 		return string(r)
 	}
 	return "Other"

@@ -10,10 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/hosttools/command"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/hosttools/fs"
 	"nisse.io/nisse/hosttools/program"
 	"nisse.io/nisse/internal/manifest"
@@ -22,7 +21,7 @@ import (
 // Outcome of a call.
 type Outcome struct {
 	State wire.State
-	// Reason when Refused: PathRefused, TargetRefused or Unavailable.
+	// Reason when Refused: PathRefused, TargetRefused, Unavailable, Unconfined or ExecutableChanged.
 	Reason wire.Reason
 	// Message for people when not Succeeded.
 	Message string
@@ -40,6 +39,8 @@ type Runner struct {
 	Env []string
 	// Never holds what no rule opens, as the kernel names it: the device's key and state.
 	Never []string
+	// Executable is the SHA-256, in hex, of the program that was approved; empty when nobody asked what it is.
+	Executable string
 }
 
 // Run a call that the manifest allowed with this verdict. Ending ctx kills a command, and its
@@ -66,6 +67,12 @@ func (r Runner) place(capability, path string, v manifest.Verdict) fs.Place {
 }
 
 func failed(err error) Outcome {
+	switch {
+	case errors.Is(err, confine.ErrUnconfined):
+		return Outcome{State: wire.Refused, Reason: wire.Unconfined, Message: err.Error()}
+	case errors.Is(err, command.ErrChanged):
+		return Outcome{State: wire.Refused, Reason: wire.ExecutableChanged, Message: err.Error()}
+	}
 	if errors.Is(err, fs.ErrRefused) || errors.Is(err, command.ErrRefused) {
 		return Outcome{State: wire.Refused, Reason: wire.PathRefused, Message: err.Error()}
 	}
@@ -145,13 +152,17 @@ func write(p fs.Place, a manifest.WriteArgs) Outcome {
 }
 
 func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdict) Outcome {
-	for _, s := range v.Paths {
-		if err := r.leads(s); err != nil {
-			return failed(err)
-		}
+	held, err := r.holdAll(v.Paths, v.Approval != manifest.None)
+	if err != nil {
+		return failed(err)
+	}
+	defer closeAll(held)
+	confined, err := r.confinement(v, held)
+	if err != nil {
+		return failed(err)
 	}
 	res, err := command.Run(ctx, command.Command{
-		Argv: a.Argv, Timeout: time.Duration(v.TimeoutSeconds) * time.Second, Keep: r.Manifest.Limits.OutputBytes, Env: r.Env,
+		Argv: a.Argv, Timeout: time.Duration(v.TimeoutSeconds) * time.Second, Keep: r.Manifest.Limits.OutputBytes, Env: r.environment(), Confine: confined, SHA256: r.Executable,
 	})
 	if err != nil {
 		return failed(err)
@@ -168,29 +179,6 @@ func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdic
 		o.State, o.Message = wire.Failed, fmt.Sprintf("%s exited with code %d", a.Argv[0], res.ExitCode)
 	}
 	return o
-}
-
-// leads looks at what a path in a command line leads to before the program gets it. The program opens it later by its name, so who may
-// exchange it meanwhile can still mislead the program; the device's own user bounds what it can do.
-func (r Runner) leads(s manifest.SlotPath) error {
-	real, err := resolve(s.Path)
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", fs.ErrRefused, s.Path, err)
-	}
-	if fs.Within(r.Never, real) {
-		return fmt.Errorf("%w: %s is not for anybody's use", fs.ErrRefused, s.Path)
-	}
-	dir := fs.Dir(s.Glob)
-	// Symlinks in the glob's own directory are the administrator's.
-	if realDir, err := filepath.EvalSymlinks(dir); err == nil {
-		if rel, err := filepath.Rel(realDir, real); err == nil && (rel == "." || filepath.IsLocal(rel)) {
-			real = filepath.Join(dir, rel)
-		}
-	}
-	if ok, _ := doublestar.Match(s.Glob, real); !ok {
-		return fmt.Errorf("%w: %s leads to %s, which is not in %s", fs.ErrRefused, s.Path, real, s.Glob)
-	}
-	return nil
 }
 
 // resolve symlinks of a path whose last elements need not exist. A symlink to nothing is refused: the program might make what it names.

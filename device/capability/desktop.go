@@ -11,7 +11,11 @@ import (
 )
 
 func (r Runner) capture(ctx context.Context, v manifest.Verdict) (func(int) any, error) {
-	m, err := display.Capture(ctx, r.command(v))
+	c, err := r.asUser(v)
+	if err != nil {
+		return nil, err
+	}
+	m, err := display.Capture(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +29,11 @@ func (r Runner) capture(ctx context.Context, v manifest.Verdict) (func(int) any,
 }
 
 func (r Runner) clipboardRead(ctx context.Context, v manifest.Verdict) (func(int) any, error) {
-	out, err := clipboard.Read(ctx, r.command(v))
+	c, err := r.asUser(v)
+	if err != nil {
+		return nil, err
+	}
+	out, err := clipboard.Read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +47,11 @@ func (r Runner) clipboardRead(ctx context.Context, v manifest.Verdict) (func(int
 }
 
 func (r Runner) clipboardWrite(ctx context.Context, a manifest.ClipboardWriteArgs, v manifest.Verdict) (func(int) any, error) {
-	if err := clipboard.Write(ctx, r.command(v), []byte(a.Content)); err != nil {
+	c, err := r.asUser(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := clipboard.Write(ctx, c, []byte(a.Content)); err != nil {
 		return nil, err
 	}
 	return func(int) any { return wire.ClipboardWriteResult{Bytes: len(a.Content)} }, nil

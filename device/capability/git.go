@@ -25,7 +25,8 @@ func (r Runner) tree(path string, v manifest.Verdict) (git.Tree, error) {
 		}
 	}
 	// From here on the place is called what it is, so that a symlink which changes later leads git nowhere else.
-	return git.Tree{Path: real, Command: r.command(v)}, nil
+	c, err := r.asUser(v)
+	return git.Tree{Path: real, Command: c}, err
 }
 
 func (r Runner) gitStatus(ctx context.Context, a manifest.GitStatusArgs, v manifest.Verdict) (func(int) any, error) {

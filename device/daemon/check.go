@@ -14,6 +14,7 @@ import (
 
 	"nisse.io/nisse/device/config"
 	"nisse.io/nisse/device/store"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/hosttools/fs"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
@@ -69,10 +70,10 @@ func Check(ctx context.Context, c config.Config, w io.Writer) error {
 			warn("%s listens on every address; name the mesh address alone", a)
 		}
 	}
-	if abi, err := landlock(); err != nil {
-		warn("this kernel has no Landlock (%s); manifests that demand it cannot be served here", err)
+	if missing := confine.Missing(); missing != "" {
+		warn("%s; manifests that say confine: Required cannot be served here", missing)
 	} else {
-		fmt.Fprintf(w, "ok    Landlock ABI %d\n", abi)
+		fmt.Fprintf(w, "ok    Landlock ABI %d\n", confine.ABI())
 	}
 	if _, err := os.Readlink("/proc/self/exe"); err != nil {
 		say(err, "/proc, without which no path is served")
@@ -99,6 +100,12 @@ func stateDir(dir string) error {
 
 // describe what the manifest allows, and warn of what cannot work or says more than it seems to.
 func describe(w io.Writer, warn func(string, ...any), m *manifest.Manifest) {
+	if _, err := confine.Lookup(m.User); err != nil {
+		warn("%s", err)
+	}
+	if m.User == "" && os.Geteuid() == 0 {
+		warn("the manifest names no user, so commands run as root")
+	}
 	if len(m.Keys.Approval) == 0 {
 		warn("keys.approval is empty: nothing that needs approval can ever run")
 	}
@@ -128,14 +135,4 @@ func describe(w io.Writer, warn func(string, ...any), m *manifest.Manifest) {
 			warn("exec: %s is %s, which runs whatever it is given; it will be refused", c.Argv[0], real)
 		}
 	}
-}
-
-// landlock ABI of this kernel.
-func landlock() (int, error) {
-	const createRulesetVersion = 1
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, createRulesetVersion)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(abi), nil
 }

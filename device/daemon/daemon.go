@@ -20,6 +20,7 @@ import (
 
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/internal/listen"
 )
 
@@ -48,7 +49,8 @@ func MayRun(c config.Config) error {
 	return nil
 }
 
-// harden this process and what it will run: no core dump holds the key, and no set-user-ID program gains anything by being run.
+// harden this process and what it will run: no core dump holds the key, no set-user-ID program gains anything by being run, and nothing
+// outlives the command that started it.
 func harden() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("forbid core dumps: %w", err)
@@ -56,7 +58,7 @@ func harden() error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("forbid new privileges: %w", errno)
 	}
-	return nil
+	return command.AdoptOrphans()
 }
 
 // Run until ctx ends.

@@ -20,6 +20,7 @@ import (
 	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/hosttools/confine"
 )
 
 // Options of a server.
@@ -147,6 +148,14 @@ func (s *Server) problems(now int64) []string {
 	}
 	if s.auditFault != "" {
 		all = append(all, "the audit cannot be written, and until it can nothing that needs approval runs: "+s.auditFault)
+	}
+	for _, h := range s.manifests.All() {
+		if _, err := confine.Lookup(h.User); err != nil {
+			all = append(all, fmt.Sprintf("nothing runs under the %s manifest: %s", h.Privilege, err))
+		}
+		if missing := confine.Missing(); missing != "" && len(h.Commands) > 0 {
+			all = append(all, fmt.Sprintf("commands of the %s manifest: %s", h.Privilege, missing))
+		}
 	}
 	if s.manifests.Revoked > s.revokedOnDisk {
 		all = append(all, fmt.Sprintf("the revocation of epoch %d counts, but it could not be written; a restart would forget it", s.manifests.Revoked))

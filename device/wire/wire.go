@@ -107,29 +107,31 @@ type Reason string
 
 // Reasons, in the order in which a device checks.
 const (
-	NoManifest      Reason = "NoManifest"      // the device holds no manifest yet, so it believes nobody
-	BadSignature    Reason = "BadSignature"    // not signed by a trusted request key, or not canonical
-	BadVersion      Reason = "BadVersion"      // another protocol version
-	OtherDevice     Reason = "OtherDevice"     // meant for another device
-	OtherManifest   Reason = "OtherManifest"   // the device does not hold that manifest
-	ManifestExpired Reason = "ManifestExpired" // the manifest is past its end
-	Revoked         Reason = "Revoked"         // the manifest was revoked
-	OlderManifest   Reason = "OlderManifest"   // of a manifest that is brought: the device was given a newer one before
-	Expired         Reason = "Expired"         // past ExpiresAt
-	NotYet          Reason = "NotYet"          // dated in the device's future
-	WindowTooLong   Reason = "WindowTooLong"   // ExpiresAt further from At than allowed
-	DeedConflict    Reason = "DeedConflict"    // the deed's ID was used for another call
-	BadArgs         Reason = "BadArgs"         // malformed arguments
-	NotAllowed      Reason = "NotAllowed"      // the manifest does not list it
-	NeedsApproval   Reason = "NeedsApproval"   // no statement came with it
-	NotCovered      Reason = "NotCovered"      // the statement is not trusted or does not cover this call
-	WrongDeed       Reason = "WrongDeed"       // the deed's ID is not the one of this gate, step and attempt
-	Busy            Reason = "Busy"            // too many calls at once; ask again
-	AuditUnwritable Reason = "AuditUnwritable" // the audit cannot be written; nothing that needs approval runs
-	TableFull       Reason = "TableFull"       // the deed table is full
-	PathRefused     Reason = "PathRefused"     // what the path leads to may not be used
-	TargetRefused   Reason = "TargetRefused"   // what the call met on the machine is not what may be touched: another process, another container, a hostile repository
-	Unavailable     Reason = "Unavailable"     // the machine lacks what the capability is done with
+	NoManifest        Reason = "NoManifest"        // the device holds no manifest yet, so it believes nobody
+	BadSignature      Reason = "BadSignature"      // not signed by a trusted request key, or not canonical
+	BadVersion        Reason = "BadVersion"        // another protocol version
+	OtherDevice       Reason = "OtherDevice"       // meant for another device
+	OtherManifest     Reason = "OtherManifest"     // the device does not hold that manifest
+	ManifestExpired   Reason = "ManifestExpired"   // the manifest is past its end
+	Revoked           Reason = "Revoked"           // the manifest was revoked
+	OlderManifest     Reason = "OlderManifest"     // of a manifest that is brought: the device was given a newer one before
+	Expired           Reason = "Expired"           // past ExpiresAt
+	NotYet            Reason = "NotYet"            // dated in the device's future
+	WindowTooLong     Reason = "WindowTooLong"     // ExpiresAt further from At than allowed
+	DeedConflict      Reason = "DeedConflict"      // the deed's ID was used for another call
+	BadArgs           Reason = "BadArgs"           // malformed arguments
+	NotAllowed        Reason = "NotAllowed"        // the manifest does not list it
+	NeedsApproval     Reason = "NeedsApproval"     // no statement came with it
+	NotCovered        Reason = "NotCovered"        // the statement is not trusted or does not cover this call
+	WrongDeed         Reason = "WrongDeed"         // the deed's ID is not the one of this gate, step and attempt
+	Busy              Reason = "Busy"              // too many calls at once; ask again
+	AuditUnwritable   Reason = "AuditUnwritable"   // the audit cannot be written; nothing that needs approval runs
+	TableFull         Reason = "TableFull"         // the deed table is full
+	PathRefused       Reason = "PathRefused"       // what the path leads to may not be used
+	TargetRefused     Reason = "TargetRefused"     // what the call met on the machine is not what may be touched: another process, another container, a hostile repository
+	Unavailable       Reason = "Unavailable"       // the machine lacks what the capability is done with
+	Unconfined        Reason = "Unconfined"        // this machine cannot hold it as the manifest demands: as its user, by Landlock
+	ExecutableChanged Reason = "ExecutableChanged" // the program is not the one that was approved
 )
 
 // Transient tells whether the same request may still run until it expires: nothing was recorded for the deed. Who gets such a

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/internal/manifest"
 )
 
@@ -38,6 +39,10 @@ type Command struct {
 	Dir string
 	// Stdin that it reads; nothing when nil.
 	Stdin []byte
+	// Confine the program; when nil, it runs by its name, as this process's user, with this process's rights.
+	Confine *confine.Confinement
+	// SHA256 in hex that the program must have; any when empty. It needs Confine, for a name can lead elsewhere meanwhile.
+	SHA256 string
 }
 
 // Result of a program that ran.
@@ -52,13 +57,17 @@ type Result struct {
 	Stderr   Output
 }
 
+// ErrChanged is wrapped when the program is another than its SHA256 says. Nothing was run.
+var ErrChanged = errors.New("the program has changed")
+
 // grace for pipes after the program has ended: who still holds them has left the process group.
 const grace = 500 * time.Millisecond
 
 // Run the command and wait for it. When ctx ends, the process group is killed as on a timeout, but TimedOut stays false. An error means
 // that the program did not run: it wraps ErrRefused when it may not, and is the system's otherwise.
 func Run(ctx context.Context, c Command) (Result, error) {
-	if err := check(c); err != nil {
+	real, err := check(c)
+	if err != nil {
 		return Result{}, err
 	}
 	out, outWriter, err := pipe(c.Keep)
@@ -81,28 +90,31 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	// The kernel sends the parent-death signal when the thread that forked ends, so this goroutine keeps its thread until the child is gone.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p := exec.Cmd{
-		Path: c.Argv[0], Args: c.Argv, Env: c.Env, Dir: c.Dir,
-		Stdin: in, Stdout: outWriter, Stderr: errsWriter,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	p, started, end, err := prepare(c, real)
+	if err != nil {
+		out.abandon(outWriter)
+		errs.abandon(errsWriter)
+		return Result{}, err
 	}
-	if p.Env == nil {
-		p.Env = Environment
-	}
-	if p.Dir == "" {
-		p.Dir = "/"
-	}
-	if err := p.Start(); err != nil {
+	defer end()
+	p.Stdin, p.Stdout, p.Stderr = in, outWriter, errsWriter
+	if err := orphans.start(p); err != nil {
 		out.abandon(outWriter)
 		errs.abandon(errsWriter)
 		return Result{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
 	out.collect(outWriter)
 	errs.collect(errsWriter)
-	limits(p.Process.Pid, c.Timeout)
+	if err := started(p.Process.Pid); err != nil {
+		_ = unix.Kill(-p.Process.Pid, unix.SIGKILL)
+		orphans.reap(p)
+		out.end(0)
+		errs.end(0)
+		return Result{}, fmt.Errorf("%s: %w", c.Argv[0], err)
+	}
 
 	timedOut := supervise(ctx, p.Process.Pid, c.Timeout)
-	_ = p.Wait() // the state says it all; stdin, stdout and stderr are files, so there is nothing to copy
+	orphans.reap(p)
 	r := Result{ExitCode: p.ProcessState.ExitCode(), TimedOut: timedOut, Stdout: out.end(grace), Stderr: errs.end(grace)}
 	if w, ok := p.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		r.Signal = w.Signal().String()
@@ -110,32 +122,100 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	return r, nil
 }
 
-// check that the program may be run. The manifest's list was judged by name; here a symlink cannot make a listed name a shell.
-func check(c Command) error {
-	if len(c.Argv) == 0 || !filepath.IsAbs(c.Argv[0]) || filepath.Clean(c.Argv[0]) != c.Argv[0] {
-		return fmt.Errorf("%w: the program must be an absolute, clean path", ErrRefused)
+// prepare the process: by the program's name, or by a shim that becomes the open file. started waits until it is the program; end lets go
+// of what the start held.
+func prepare(c Command, real string) (p *exec.Cmd, started func(pid int) error, end func(), err error) {
+	if c.Env == nil {
+		c.Env = Environment
 	}
-	real, err := filepath.EvalSymlinks(c.Argv[0])
+	if c.Dir == "" {
+		c.Dir = "/"
+	}
+	if c.Confine == nil {
+		if c.SHA256 != "" {
+			return nil, nil, nil, fmt.Errorf("%w: %s is not confined, so nobody can tell what its name leads to", ErrRefused, c.Argv[0])
+		}
+		p = &exec.Cmd{Path: c.Argv[0], Args: c.Argv, Env: c.Env, Dir: c.Dir, SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}}
+		return p, func(pid int) error { limits(pid, c.Timeout); return nil }, func() {}, nil
+	}
+	program, err := confine.Open(real)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", c.Argv[0], err)
+		return nil, nil, nil, refused(err)
+	}
+	s, err := start(c, program)
+	if err != nil {
+		program.Close()
+		return nil, nil, nil, err
+	}
+	return s.Cmd, func(int) error { return s.Started(c.Timeout) }, func() { s.Close(); program.Close() }, nil
+}
+
+// start an open program, if it is the one that was meant.
+func start(c Command, program *confine.Program) (*confine.Start, error) {
+	if c.SHA256 != "" {
+		got, err := program.SHA256()
+		if err != nil {
+			return nil, err
+		}
+		if got != c.SHA256 {
+			return nil, fmt.Errorf("%w: %s has SHA-256 %s, approved was %s; ask for approval anew", ErrChanged, program.Path, got, c.SHA256)
+		}
+	}
+	return c.Confine.Prepare(program, c.Argv, c.Env, c.Dir, confine.Limits{CPU: c.Timeout + cpuGrace})
+}
+
+func refused(err error) error {
+	if errors.Is(err, confine.ErrProgram) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
+}
+
+// check that the program may be run, and tell its path with symlinks resolved. The manifest's list was judged by name; here a symlink
+// cannot make a listed name a shell.
+func check(c Command) (real string, err error) {
+	if len(c.Argv) == 0 || !filepath.IsAbs(c.Argv[0]) || filepath.Clean(c.Argv[0]) != c.Argv[0] {
+		return "", fmt.Errorf("%w: the program must be an absolute, clean path", ErrRefused)
+	}
+	real, err = filepath.EvalSymlinks(c.Argv[0])
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
 	if manifest.Wrapper(c.Argv[0]) || manifest.Wrapper(real) && !manifest.MultiCall(real) {
-		return fmt.Errorf("%w: %s is %s, which runs whatever it is given", ErrRefused, c.Argv[0], real)
+		return "", fmt.Errorf("%w: %s is %s, which runs whatever it is given", ErrRefused, c.Argv[0], real)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: %s is not a regular file", ErrRefused, real)
+		return "", fmt.Errorf("%w: %s is not a regular file", ErrRefused, real)
 	}
-	return nil
+	return real, nil
 }
 
-// limits of a program, modest and beside what the service manager sets. They take hold within its first moments, for Go cannot set them
-// between fork and exec; the size of core dumps it inherits.
+// Resolve tells what a command line would run: the file that its program's name leads to, and the SHA-256 of what would be executed.
+func Resolve(argv []string) (path, sha256 string, err error) {
+	real, err := check(Command{Argv: argv})
+	if err != nil {
+		return "", "", err
+	}
+	program, err := confine.Open(real)
+	if err != nil {
+		return "", "", refused(err)
+	}
+	defer program.Close()
+	sha256, err = program.SHA256()
+	return real, sha256, err
+}
+
+// cpuGrace over the time that a command may take.
+const cpuGrace = 5 * time.Second
+
+// limits of a program that no shim sets, modest and beside what the service manager sets. They take hold within its first moments, for Go
+// cannot set them between fork and exec; the size of core dumps it inherits.
 func limits(pid int, timeout time.Duration) {
-	seconds := uint64(timeout/time.Second) + 5
+	seconds := uint64((timeout + cpuGrace) / time.Second)
 	for resource, limit := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 1024, unix.RLIMIT_FSIZE: 1 << 30, unix.RLIMIT_CPU: seconds} {
 		var was unix.Rlimit
 		if unix.Prlimit(pid, resource, nil, &was) == nil && was.Max > limit {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,6 +74,31 @@ func act(what string, args []string) {
 		if args[1] == "stay" {
 			testrig.Hang()
 		}
+	case "try":
+		try(args[0], args[1], args[2:])
+	case "identity":
+		identity()
+	case "capabilities":
+		fmt.Println(status("CapPrm"))
+	case "again":
+		p := exec.Command(os.Args[0], append([]string{"act"}, args...)...)
+		p.Stdout, p.Stderr = os.Stdout, os.Stderr
+		if err := p.Run(); err != nil {
+			panic(err)
+		}
+	case "tmp":
+		try("write", os.Getenv("TMPDIR")+"/x", nil)
+	case "descriptors":
+		descriptors()
+	case "runaway":
+		runaway(args[0])
+	case "middle":
+		middle(args[0])
+	case "stayer": // keeps a process that has left its group and its parent, and waits
+		runaway(args[0])
+		testrig.Hang()
+	case "adopter":
+		adopter(args[0], args[1])
 	case "parent": // runs a command that outlives it unless the kernel sees to it
 		_, _ = Run(context.Background(), Command{Argv: []string{os.Args[0], "act", "children", args[0], "stay"}, Timeout: time.Hour, Keep: 10})
 	}

@@ -68,7 +68,7 @@ func open(p Place) (*base, error) {
 		return nil, err
 	}
 	defer d.Close()
-	real, err := nameOf(d)
+	real, err := NameOf(d)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +108,8 @@ func Within(dirs []string, p string) bool {
 
 func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(fdOf(f)) }
 
-// nameOf asks the kernel where an open file is now.
-func nameOf(f *os.File) (string, error) {
+// NameOf asks the kernel where an open file is now.
+func NameOf(f *os.File) (string, error) {
 	name, err := os.Readlink(fdPath(f))
 	if err != nil {
 		return "", fmt.Errorf("%w: cannot tell where it leads without /proc: %w", ErrRefused, err)
@@ -119,7 +119,7 @@ func nameOf(f *os.File) (string, error) {
 
 // admit judges an open file or directory, or the entry name in an open directory when name is not empty.
 func (b *base) admit(f *os.File, name string) error {
-	real, err := nameOf(f)
+	real, err := NameOf(f)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,135 @@
+package capability
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"nisse.io/nisse/hosttools/command"
+	"nisse.io/nisse/hosttools/confine"
+	"nisse.io/nisse/hosttools/fs"
+	"nisse.io/nisse/internal/manifest"
+)
+
+// confinement of a command: the manifest's user, and what its paths open. A command that needs no approval changes nothing but its own
+// temporary files, whatever it was thought to do when it was listed. held are the paths of this very call.
+func (r Runner) confinement(v manifest.Verdict, held []confine.Held) (*confine.Confinement, error) {
+	user, err := confine.Lookup(r.Manifest.User)
+	if err != nil {
+		return nil, err
+	}
+	rules := &confine.Rules{Required: r.Manifest.Confine == manifest.ConfineRequired, Held: held, Never: r.Never,
+		List: opened(r.Manifest.Paths[manifest.FSList], true), Read: opened(r.Manifest.Paths[manifest.FSRead], false)}
+	if v.Approval != manifest.None {
+		rules.Write = opened(r.Manifest.Paths[manifest.FSWrite], false)
+	}
+	return &confine.Confinement{User: user, Rules: rules}, nil
+}
+
+// asUser is command for programs that work on what belongs to the manifest's user: a working tree, a session. Landlock does not hold them;
+// their arguments and settings are the device's own.
+func (r Runner) asUser(v manifest.Verdict) (command.Command, error) {
+	c := r.command(v)
+	user, err := confine.Lookup(r.Manifest.User)
+	if err != nil {
+		return command.Command{}, err
+	}
+	if user != nil {
+		c.Confine = &confine.Confinement{User: user}
+	}
+	return c, nil
+}
+
+// opened paths of rules. Landlock knows no patterns, so a pattern opens what it means as a whole: a directory when it ends in /** or /*, a
+// file that it names exactly, and nothing otherwise.
+func opened(rules []manifest.PathRule, directories bool) []string {
+	var all []string
+	for _, r := range rules {
+		base, dir := r.Glob, false
+		for _, tail := range []string{"/**/*", "/**", "/*"} {
+			if b, ok := strings.CutSuffix(r.Glob, tail); ok {
+				base, dir = path.Clean("/"+b), true
+				break
+			}
+		}
+		if strings.ContainsAny(base, "*?[{") {
+			continue
+		}
+		if info, err := os.Stat(base); err != nil || info.IsDir() && !dir && !directories {
+			continue
+		}
+		all = append(all, base)
+	}
+	return all
+}
+
+// holdAll paths in a command line, for a command that may write to them or not. Close what it returns.
+func (r Runner) holdAll(paths []manifest.SlotPath, write bool) (held []confine.Held, err error) {
+	for _, s := range paths {
+		h, err := r.hold(s)
+		if err != nil {
+			closeAll(held)
+			return nil, err
+		}
+		if h.Write, h.Make = h.Write && write, h.Make && write; h.Write || h.Make || !write {
+			held = append(held, h)
+		}
+	}
+	return held, nil
+}
+
+func closeAll(held []confine.Held) {
+	for _, h := range held {
+		h.File.Close()
+	}
+}
+
+// leads tells whether a path leads to what its glob says, now.
+func (r Runner) leads(s manifest.SlotPath) error {
+	h, err := r.hold(s)
+	if err == nil {
+		h.File.Close()
+	}
+	return err
+}
+
+// hold what a path in a command line leads to, or the directory where the program would make it. The program opens it later by its name;
+// who exchanges it meanwhile leads it to what it was not given.
+func (r Runner) hold(s manifest.SlotPath) (confine.Held, error) {
+	real, err := resolve(s.Path)
+	if err != nil {
+		return confine.Held{}, fmt.Errorf("%w: %s: %w", fs.ErrRefused, s.Path, err)
+	}
+	if fs.Within(r.Never, real) {
+		return confine.Held{}, fmt.Errorf("%w: %s is not for anybody's use", fs.ErrRefused, s.Path)
+	}
+	dir, named := fs.Dir(s.Glob), real
+	// Symlinks in the glob's own directory are the administrator's.
+	if realDir, err := filepath.EvalSymlinks(dir); err == nil {
+		if rel, err := filepath.Rel(realDir, real); err == nil && (rel == "." || filepath.IsLocal(rel)) {
+			named = filepath.Join(dir, rel)
+		}
+	}
+	if ok, _ := doublestar.Match(s.Glob, named); !ok {
+		return confine.Held{}, fmt.Errorf("%w: %s leads to %s, which is not in %s", fs.ErrRefused, s.Path, named, s.Glob)
+	}
+	for there := real; ; there = filepath.Dir(there) {
+		f, err := os.OpenFile(there, unix.O_PATH|unix.O_NOFOLLOW, 0)
+		if os.IsNotExist(err) && there != "/" {
+			continue
+		}
+		if err != nil {
+			return confine.Held{}, err
+		}
+		if now, err := fs.NameOf(f); err != nil || now != there {
+			f.Close()
+			return confine.Held{}, fmt.Errorf("%w: %s was exchanged while it was looked at", fs.ErrRefused, s.Path)
+		}
+		return confine.Held{File: f, Write: there == real, Make: there != real}, nil
+	}
+}

@@ -1,0 +1,190 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+)
+
+// LeastABI of Landlock that holds what Rules say: with an older one a program could truncate what it may only read.
+const LeastABI = 3
+
+// ABI of Landlock in this kernel; 0 when it has none.
+func ABI() int {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return 0
+	}
+	return abi
+}
+
+// Rules of what a program may reach beside its own file, the system's programs and libraries, and what nearly every program reads (see
+// base). Paths need not exist; what is not there opens nothing.
+type Rules struct {
+	// Required refuses to start anything where the kernel cannot hold it.
+	Required bool
+	// List names of what lies below these directories.
+	List []string
+	// Read these files, and all below these directories.
+	Read []string
+	// Write these files, and make, remove and write all below these directories, but no devices.
+	Write []string
+	// Held are open files and directories with what may be done to them: their names may lead elsewhere meanwhile.
+	Held []Held
+	// Never is not opened even if it lies below one of these: files and directories as the kernel names them.
+	Never []string
+}
+
+// Held is an open file or directory.
+type Held struct {
+	File *os.File
+	// Write as in Rules; reading is always allowed.
+	Write bool
+	// Make files and directories in it and write to them, but remove none: for the directory of a file that is not there yet.
+	Make bool
+}
+
+const (
+	list    = landlock.AccessFSSet(ll.AccessFSReadDir)
+	read    = list | ll.AccessFSReadFile
+	run     = read | ll.AccessFSExecute
+	produce = read | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSMakeReg | ll.AccessFSMakeDir
+	// A device file made in a directory would open the disk beneath every other rule.
+	write = produce | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeSym | ll.AccessFSMakeFifo | ll.AccessFSMakeSock | ll.AccessFSRefer
+	// device files are read, written, and asked about.
+	device = landlock.AccessFSSet(ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSIoctlDev)
+	ofFile = landlock.AccessFSSet(ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev)
+	// handled rights: what no rule gives is denied. Sockets, signals and the network are not among them: listed programs are the
+	// administrator's own, and nginx -s reload sends a signal, systemctl speaks with a socket.
+	handled = write | run | ll.AccessFSMakeChar | ll.AccessFSMakeBlock | ll.AccessFSIoctlDev
+)
+
+// set of rules in the kernel, as a descriptor that a shim restricts itself by; nil when the kernel has no Landlock and rules do not
+// require it. tmp is the program's own directory.
+func (r Rules) set(program *Program, tmp string, uid int) (*os.File, error) {
+	abi := ABI()
+	if abi < LeastABI && r.Required {
+		return nil, fmt.Errorf("%w: the manifest demands Landlock, of ABI %d at least, and this kernel has %s; take a newer kernel or say confine: Available", ErrUnconfined, LeastABI, have(abi))
+	}
+	if abi == 0 {
+		return nil, nil
+	}
+	b := builder{never: r.Never, refer: abi >= 2}
+	b.base(uid)
+	b.add(run, program.Path)
+	b.add(list, r.List...)
+	b.add(read, r.Read...)
+	b.add(write, r.Write...)
+	b.add(write, tmp)
+	for _, h := range r.Held {
+		rights := read
+		switch {
+		case h.Write:
+			rights = write
+		case h.Make:
+			rights = produce
+		}
+		b.hold(rights, h.File)
+	}
+	if b.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnconfined, b.err)
+	}
+	c, err := landlock.NewConfig(handled)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnconfined, err)
+	}
+	fd, _, err := c.BestEffort().NewRulesetFD(b.rules...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnconfined, err)
+	}
+	if fd < 0 {
+		return nil, nil
+	}
+	return os.NewFile(uintptr(fd), "ruleset"), nil
+}
+
+func have(abi int) string {
+	if abi == 0 {
+		return "none"
+	}
+	return "ABI " + strconv.Itoa(abi)
+}
+
+// Missing says what this kernel lacks to hold programs; empty when it lacks nothing.
+func Missing() string {
+	if abi := ABI(); abi < LeastABI {
+		return fmt.Sprintf("this kernel has no Landlock of ABI %d or later (it has %s), so a command is held by its user and its arguments, not by the manifest's paths", LeastABI, have(abi))
+	}
+	return ""
+}
+
+// builder of a set.
+type builder struct {
+	rules []landlock.Rule
+	never []string
+	refer bool
+	err   error
+}
+
+// add rights to paths, symlinks followed, around what is never opened.
+func (b *builder) add(rights landlock.AccessFSSet, paths ...string) {
+	for _, p := range paths {
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil { // not there, or closed to the daemon and so to what it starts
+			continue
+		}
+		whole, names := carve(real, b.never)
+		for _, w := range whole {
+			b.one(rights, w)
+		}
+		for _, n := range names {
+			b.one(rights&list, n)
+		}
+	}
+}
+
+// one path as it is.
+func (b *builder) one(rights landlock.AccessFSSet, path string) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return
+	}
+	if err != nil {
+		b.err = errors.Join(b.err, err)
+		return
+	}
+	b.rule(rights, path, info)
+}
+
+// hold rights to an open file by its descriptor.
+func (b *builder) hold(rights landlock.AccessFSSet, f *os.File) {
+	info, err := f.Stat()
+	if err != nil {
+		b.err = errors.Join(b.err, err)
+		return
+	}
+	b.rule(rights, fdPath(f), info)
+}
+
+func (b *builder) rule(rights landlock.AccessFSSet, path string, info fs.FileInfo) {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return // what it leads to has a rule of its own, or none
+	}
+	if !info.IsDir() {
+		rights &= ofFile
+	}
+	if !b.refer {
+		rights &^= ll.AccessFSRefer
+	}
+	if rights == 0 {
+		return
+	}
+	// Missing or of a kind that the kernel holds no rights of (pipes, sockets): nothing is opened.
+	b.rules = append(b.rules, landlock.PathAccess(rights, path).IgnoreIfMissing())
+}
