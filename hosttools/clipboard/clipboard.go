@@ -106,8 +106,7 @@ func Write(ctx context.Context, c command.Command, text []byte) error {
 			}
 			return err
 		case <-ctx.Done():
-			end()
-			<-ended
+			end() // and with it the owner
 			return fmt.Errorf("the clipboard did not take the text in time: %w", ctx.Err())
 		case <-tick.C:
 		}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -42,7 +43,12 @@ func fake(t *testing.T, answers map[string]string) Engine {
 			_, a, _ = strings.Cut(a, " ")
 		}
 		w.WriteHeader(status)
+		a, hangs := strings.CutSuffix(a, "…")
 		_, _ = io.WriteString(w, a)
+		if hangs {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
 	})}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
@@ -126,6 +132,22 @@ func TestExec(t *testing.T) {
 	}
 	if _, _, err := e.Logs(t.Context(), "cut", 10, 100); err == nil || !strings.Contains(err.Error(), "stream 7") {
 		t.Errorf("a frame of no stream: %v", err)
+	}
+}
+
+// A command that outlives its time, on an Engine whose processes this machine does not show: nobody is told that it ended.
+func TestExecThatIsLeft(t *testing.T) {
+	e := fake(t, map[string]string{
+		"GET /containers/web/json":          container(idA, "web", true),
+		"POST /containers/" + idA + "/exec": `{"Id":"` + idB + `"}`,
+		"POST /exec/" + idB + "/start":      frame(1, "out") + "…",
+		"GET /exec/" + idB + "/json":        `{"Running":true,"Pid":0}`,
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	ran, err := e.Exec(ctx, "web", "", []string{"/bin/x"}, 100)
+	if err != nil || !ran.TimedOut || !ran.Left || ran.Stdout.Text() != "out" {
+		t.Errorf("%+v, %v", ran, err)
 	}
 }
 

@@ -62,8 +62,11 @@ func checkConfig(ctx context.Context, c command.Command, file string) error {
 		return fmt.Errorf("%w: %s is not a file", program.ErrRefused, file)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, mostConfig+1))
-	if err != nil || len(text) > mostConfig {
-		return fmt.Errorf("%w: %s cannot be read (%v) or is larger than %d bytes", program.ErrRefused, file, err, mostConfig)
+	if err != nil {
+		return fmt.Errorf("%w: %w", program.ErrRefused, err)
+	}
+	if len(text) > mostConfig {
+		return fmt.Errorf("%w: %s is larger than %d bytes", program.ErrRefused, file, mostConfig)
 	}
 	if len(text) == 0 {
 		return nil

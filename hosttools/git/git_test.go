@@ -303,6 +303,11 @@ func TestRemoteFailures(t *testing.T) {
 			}
 		})
 	}
+	var f *program.Failure
+	_, err := at(filepath.Join(dir(t), "x")).Clone(t.Context(), "ssh://git@127.0.0.1:1/x.git", "", 0)
+	if _, missing := program.Find("ssh"); missing != nil && !errors.Is(err, program.ErrMissing) || missing == nil && !errors.As(err, &f) {
+		t.Errorf("by ssh to nobody: %v", err)
+	}
 	for _, url := range []string{"ext::sh -c id", "/srv/x", "--upload-pack=id"} {
 		if _, err := at(filepath.Join(dir(t), "x")).Clone(t.Context(), url, "", 0); !errors.Is(err, program.ErrRefused) {
 			t.Errorf("%s: %v", url, err)

@@ -171,12 +171,12 @@ func RemoteScheme(u string) string {
 			return ""
 		}
 	}
-	name, number := p.Host, ""
+	name := p.Host
 	if i := strings.LastIndex(name, ":"); i >= 0 && !strings.HasSuffix(name, "]") {
-		name, number = name[:i], name[i+1:]
-		if !port.MatchString(number) {
+		if !port.MatchString(name[i+1:]) {
 			return ""
 		}
+		name = name[:i]
 	}
 	if !host.MatchString(name) {
 		return ""

@@ -192,7 +192,7 @@ func (m *Manifest) inside(name string, argv []string) (Rule, Command, error) {
 		}
 		for _, c := range r.Commands {
 			if c.matches(argv) {
-				return r.Rule.and(c.Rule), c, nil
+				return r.and(c.Rule), c, nil
 			}
 		}
 	}
