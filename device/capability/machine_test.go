@@ -33,7 +33,7 @@ func machine(t *testing.T, sections string) Runner {
 	m, err := manifest.Parse([]byte(`
 v: 1
 device: web1
-privilege: User
+privilege: Elevated
 epoch: 1
 expiresAt: 2027-11-30T00:00:00Z
 keys: {request: ["` + key(1) + `"], approval: ["` + key(2) + `"]}

@@ -241,6 +241,19 @@ func TestRuleAnd(t *testing.T) {
 	}
 }
 
+// Nobody in user scope changes the machine for others.
+func TestUserScope(t *testing.T) {
+	for name, section := range map[string]string{
+		"install": "packages:\n- {operations: [pkg.install], names: [htop], approval: Required}\n",
+		"kill":    "processes:\n- {operations: [proc.kill], owner: Any, approval: Required}\n",
+	} {
+		if _, err := Parse([]byte(sample() + section)); err == nil || !strings.Contains(err.Error(), "Elevated manifests") {
+			t.Errorf("%s: %v", name, err)
+		}
+		parse(t, strings.Replace(sample(), "privilege: User", "privilege: Elevated", 1)+section)
+	}
+}
+
 func TestContainersNeedApproval(t *testing.T) {
 	text := strings.Replace(machineSample(), "values: [reload, reopen]}}, approval: Required, tier: High", "values: [reload, reopen]}}, approval: None", 1)
 	if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), "always needs approval") {

@@ -195,7 +195,7 @@ func (m *Manifest) validate() error {
 	return errors.Join(
 		each("commands", m.Commands, func(c Command) error { return c.validate(l.TimeoutSeconds) }),
 		each("repositories", m.Repositories, RepositoryRule.validate),
-		each("packages", m.Packages, PackageRule.validate),
+		each("packages", m.Packages, func(r PackageRule) error { return r.validate(m.Privilege) }),
 		each("processes", m.Processes, func(r ProcessRule) error { return r.validate(m.Privilege) }),
 		each("containers", m.Containers, func(r ContainerRule) error { return r.validate(l.TimeoutSeconds) }),
 		each("desktop", m.Desktop, DesktopRule.validate),

@@ -202,11 +202,18 @@ func (r RepositoryRule) validate() error {
 	return operations(r.Operations, []string{GitStatus, GitCommit, GitClone, GitPush}, r.Rule)
 }
 
-func (r PackageRule) validate() error {
+func (r PackageRule) validate(p Privilege) error {
 	if err := names(r.Names); err != nil {
 		return err
 	}
-	return operations(r.Operations, []string{PkgSearch, PkgInstall}, r.Rule)
+	if err := operations(r.Operations, []string{PkgSearch, PkgInstall}, r.Rule); err != nil {
+		return err
+	}
+	// The daemon's own rights do it, whatever user the manifest names: no package manager installs as anybody else.
+	if p != Elevated && slices.Contains(r.Operations, PkgInstall) {
+		return errors.New("pkg.install changes the machine for everybody and is for Elevated manifests")
+	}
+	return nil
 }
 
 // Signals that proc.kill knows.
