@@ -261,6 +261,8 @@ func TestEveryFieldIsBound(t *testing.T) {
 				s.Calls = []string{flip(s.Calls[0])}
 			case "Attempts":
 				s.Attempts = []int32{0}
+			case "Resolved": // to a program, for a call that runs none
+				s.Resolved = []string{sum("program")}
 			default:
 				change(reflect.ValueOf(&s).Elem().FieldByIndex(f.Index))
 			}

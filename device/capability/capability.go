@@ -46,24 +46,16 @@ type Runner struct {
 // Run a call that the manifest allowed with this verdict. Ending ctx kills a command, and its
 // cause says why; files are read and written to the end.
 func (r Runner) Run(ctx context.Context, capability string, v manifest.Verdict) Outcome {
+	if _, runs := v.Args.(manifest.ExecArgs); !runs && r.Executable != "" {
+		return failed(fmt.Errorf("%w: approved was a program, and %s runs none of the caller's choice", command.ErrChanged, capability))
+	}
 	switch a := v.Args.(type) {
-	case manifest.ReadArgs:
-		return r.read(r.place(capability, a.Path, v), a)
-	case manifest.PathArgs:
-		if capability == manifest.FSList {
-			return list(r.place(capability, a.Path, v))
-		}
-		return stat(r.place(capability, a.Path, v))
-	case manifest.WriteArgs:
-		return write(r.place(capability, a.Path, v), a)
+	case manifest.ReadArgs, manifest.PathArgs, manifest.WriteArgs:
+		return r.file(ctx, capability, v)
 	case manifest.ExecArgs:
 		return r.exec(ctx, a, v)
 	}
 	return r.machine(ctx, capability, v)
-}
-
-func (r Runner) place(capability, path string, v manifest.Verdict) fs.Place {
-	return fs.Place{Path: path, Dir: fs.Dir(v.Glob), Never: r.Never, Guard: func(real string) error { return r.Manifest.LeadsTo(capability, path, real) }}
 }
 
 func failed(err error) Outcome {
@@ -87,68 +79,6 @@ func failed(err error) Outcome {
 
 func succeeded(result func(keep int) any) Outcome {
 	return Outcome{State: wire.Succeeded, Result: result}
-}
-
-func (r Runner) read(p fs.Place, a manifest.ReadArgs) Outcome {
-	limit := int64(r.Manifest.Limits.OutputBytes)
-	if a.Limit > 0 {
-		limit = min(limit, a.Limit)
-	}
-	c, err := fs.Read(p, a.Offset, limit)
-	if err != nil {
-		return failed(err)
-	}
-	return succeeded(func(keep int) any {
-		content, encoding, used := text(c.Bytes, keep, c.More)
-		return wire.ReadResult{Content: content, Encoding: encoding, Size: bounded(c.Size), Truncated: c.More || used < len(c.Bytes)}
-	})
-}
-
-func list(p fs.Place) Outcome {
-	entries, more, err := fs.List(p, MostEntries)
-	if err != nil {
-		return failed(err)
-	}
-	return succeeded(func(keep int) any {
-		out := wire.ListResult{Entries: []wire.Entry{}, Truncated: more}
-		for _, e := range entries {
-			if keep -= len(e.Name) + len(e.Target) + 100; keep < 0 {
-				out.Truncated = true
-				break
-			}
-			out.Entries = append(out.Entries, entry(e))
-		}
-		return out
-	})
-}
-
-func stat(p fs.Place) Outcome {
-	e, err := fs.Stat(p)
-	if err != nil {
-		return failed(err)
-	}
-	return succeeded(func(int) any { return entry(e) })
-}
-
-func entry(e fs.Entry) wire.Entry {
-	return wire.Entry{Name: e.Name, Kind: e.Kind, Size: bounded(e.Size), Mode: e.Mode, ModTime: e.ModTime.UTC().Truncate(time.Second).Format(time.RFC3339), Target: e.Target}
-}
-
-// bounded to what canonical JSON can say; sparse files can claim more.
-func bounded(n int64) int64 { return min(n, 1<<53-1) }
-
-func write(p fs.Place, a manifest.WriteArgs) Outcome {
-	content, err := a.Bytes()
-	if err != nil {
-		return failed(err)
-	}
-	w, err := fs.Write(p, content)
-	if err != nil {
-		return failed(err)
-	}
-	return succeeded(func(int) any {
-		return wire.WriteResult{Path: a.Path, Bytes: w.Bytes, SHA256: w.SHA256, Created: w.Created}
-	})
 }
 
 func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdict) Outcome {

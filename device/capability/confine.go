@@ -31,6 +31,41 @@ func (r Runner) confinement(v manifest.Verdict, held []confine.Held) (*confine.C
 	return &confine.Confinement{User: user, Rules: rules}, nil
 }
 
+// Resolved is what a call would run.
+type Resolved struct {
+	// Executable and its SHA-256 in hex; empty for what runs no program of the caller's choice.
+	Executable, SHA256 string
+	// User that it would run as.
+	User string
+	// Confined by Landlock.
+	Confined bool
+}
+
+// Resolve a call that the manifest allowed with this verdict. Refused says why it would not run.
+func (r Runner) Resolve(v manifest.Verdict) (resolved Resolved, refused Outcome) {
+	a, ok := v.Args.(manifest.ExecArgs)
+	if _, err := confine.Lookup(r.Manifest.User); err != nil {
+		return Resolved{}, failed(err)
+	}
+	resolved.User = r.Manifest.User
+	if resolved.User == "" {
+		resolved.User = confine.Self()
+	}
+	if !ok {
+		return resolved, Outcome{}
+	}
+	missing := confine.Missing()
+	if missing != "" && r.Manifest.Confine == manifest.ConfineRequired {
+		return Resolved{}, failed(fmt.Errorf("%w: %s", confine.ErrUnconfined, missing))
+	}
+	var err error
+	if resolved.Executable, resolved.SHA256, err = command.Resolve(a.Argv); err != nil {
+		return Resolved{}, failed(err)
+	}
+	resolved.Confined = missing == ""
+	return resolved, Outcome{}
+}
+
 // asUser is command for programs that work on what belongs to the manifest's user: a working tree, a session. Landlock does not hold them;
 // their arguments and settings are the device's own.
 func (r Runner) asUser(v manifest.Verdict) (command.Command, error) {

@@ -22,9 +22,11 @@ import (
 type intent struct {
 	request wire.Request
 	// held is the manifest that it runs under.
-	held    *manifests.Held
-	row     chain.Row
-	started time.Time
+	held *manifests.Held
+	row  chain.Row
+	// executable that was approved.
+	executable string
+	started    time.Time
 	// ctx ends, with the cause, when what runs is to be killed.
 	ctx context.Context
 }
@@ -83,7 +85,7 @@ func (s *Server) run(in intent, v manifest.Verdict) capability.Outcome {
 	if err := context.Cause(in.ctx); err != nil {
 		return capability.Outcome{State: wire.Failed, Message: "it did not run because " + err.Error()}
 	}
-	return capability.Runner{Manifest: in.held.Manifest, Env: s.Env, Never: s.Never}.Run(in.ctx, in.request.Capability, v)
+	return capability.Runner{Manifest: in.held.Manifest, Env: s.Env, Never: s.Never, Executable: in.executable}.Run(in.ctx, in.request.Capability, v)
 }
 
 // begin judges a request, which names the manifest h or one that is not held, and writes its intent. It returns an answer when there is nothing to run.
@@ -124,7 +126,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (
 		answer, err = s.transient(r, wire.Busy, fmt.Sprintf("%d calls are running, which is the most; ask again", cap(s.slots)))
 		return intent{}, allowed, false, answer, err
 	}
-	in = intent{request: r, held: h, row: rowOf(r), started: now}
+	in = intent{request: r, held: h, row: rowOf(r), executable: v.executable, started: now}
 	in.row.Kind, in.row.Approvers = chain.Intent, v.approvers
 	reason, message := s.intend(ctx, in, now)
 	if reason != "" && (reason != wire.AuditUnwritable || r.Approved != nil) {
@@ -175,8 +177,8 @@ func (s *Server) intend(ctx context.Context, in intent, now time.Time) (wire.Rea
 
 // freeUnseen judges a free call without the deed table.
 func (s *Server) freeUnseen(r wire.Request, h *manifests.Held, now int64, v *verdict) bool {
-	allowed, approvers, reason, message := s.weigh(r, h, now, false)
-	*v = verdict{allowed: allowed, approvers: approvers, reason: reason, message: message}
+	allowed, by, reason, message := s.weigh(r, h, now, false)
+	*v = verdict{allowed: allowed, approved: by, reason: reason, message: message}
 	return reason == ""
 }
 

@@ -36,6 +36,14 @@ func (s *Server) Handler() http.Handler {
 		}
 		reply(w)(s.Call(r.Context(), body))
 	})
+	mux.HandleFunc("POST /v1/resolve", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxRequest))
+		if err != nil {
+			unreadable(w, err)
+			return
+		}
+		reply(w)(s.Resolve(body))
+	})
 	for path, take := range map[string]func(ctx context.Context, header, path string, body []byte) ([]byte, error){"/v1/manifests": s.Bring, "/v1/revoke": s.Revoke} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxRequest))

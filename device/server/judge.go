@@ -27,8 +27,15 @@ type verdict struct {
 	message string
 	// allowed by the manifest, when reason is empty.
 	allowed manifest.Verdict
-	// approvers of the statement.
+	// approved by the statement.
+	approved
+}
+
+// approved is what a statement says of a step.
+type approved struct {
 	approvers []string
+	// executable that the call was resolved to, as its SHA-256 in hex; empty when nothing was.
+	executable string
 }
 
 var deedID = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -49,7 +56,7 @@ func (s *Server) judge(ctx context.Context, r wire.Request, h *manifests.Held, n
 		}
 		return verdict{stored: known.Answer}, nil
 	}
-	allowed, approvers, reason, message := s.weigh(r, h, now, found)
+	allowed, by, reason, message := s.weigh(r, h, now, found)
 	if reason == "" && r.Approved != nil {
 		if message, err = s.outOfTurn(ctx, *r.Approved, h); err != nil {
 			return verdict{}, err
@@ -58,14 +65,14 @@ func (s *Server) judge(ctx context.Context, r wire.Request, h *manifests.Held, n
 			reason = wire.NotCovered
 		}
 	}
-	return verdict{allowed: allowed, approvers: approvers, reason: reason, message: message}, nil
+	return verdict{allowed: allowed, approved: by, reason: reason, message: message}, nil
 }
 
 // weigh everything about a request but whether its deed is done. h is the manifest that it names, nil when that is
 // not held; taken tells that its ID was used for another call.
-func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool) (allowed manifest.Verdict, approvers []string, reason wire.Reason, message string) {
-	refuse := func(reason wire.Reason, format string, args ...any) (manifest.Verdict, []string, wire.Reason, string) {
-		return manifest.Verdict{}, nil, reason, fmt.Sprintf(format, args...)
+func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool) (allowed manifest.Verdict, by approved, reason wire.Reason, message string) {
+	refuse := func(reason wire.Reason, format string, args ...any) (manifest.Verdict, approved, wire.Reason, string) {
+		return manifest.Verdict{}, approved{}, reason, fmt.Sprintf(format, args...)
 	}
 	if h == nil || s.manifests.Get(h.Digest) == nil {
 		return refuse(wire.OtherManifest, "this device does not hold manifest %s, which the call was made for", r.ManifestDigest)
@@ -93,7 +100,7 @@ func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool)
 	case r.Approved == nil && !deedID.MatchString(r.Deed):
 		return refuse(wire.WrongDeed, "the deed's ID must be 64 hex digits")
 	case r.Approved == nil:
-		return allowed, nil, "", ""
+		return allowed, approved{}, "", ""
 	}
 	a := r.Approved
 	statement, err := approval.Verify(a.Statement, h.ApprovalKeys())
@@ -109,7 +116,7 @@ func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool)
 	if r.Deed != deed.Approved(a.GateUID, a.Step, a.Attempt) {
 		return refuse(wire.WrongDeed, "the deed's ID is not that of attempt %d at step %d of gate %s", a.Attempt, a.Step, a.GateUID)
 	}
-	return allowed, statement.Approvers, "", ""
+	return allowed, approved{approvers: statement.Approvers, executable: statement.Executable(a.Step)}, "", ""
 }
 
 // outOfTurn tells why a step may not run now, as far as this device can know: the statement approved calls in an order, each to succeed

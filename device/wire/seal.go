@@ -148,6 +148,40 @@ func OpenAuditPage(envelope []byte, key ed25519.PublicKey, q Query) (AuditPage, 
 	return p, nil
 }
 
+// SignResolve returns the body of POST /v1/resolve. V is set.
+func SignResolve(key ed25519.PrivateKey, r Resolve) ([]byte, error) {
+	r.V = Version
+	return dsse.Sign(key, TypeResolve, r)
+}
+
+// OpenResolve verifies the body of POST /v1/resolve and tells which key signed it; errors as for OpenRequest.
+func OpenResolve(envelope []byte, trusted []ed25519.PublicKey) (Resolve, ed25519.PublicKey, error) {
+	var r Resolve
+	by, err := open(envelope, TypeResolve, trusted, &r)
+	if err != nil && !errors.Is(err, ErrVersion) {
+		return Resolve{}, nil, err
+	}
+	return r, by, err
+}
+
+// SignResolved returns the answer to a Resolve. V is set.
+func SignResolved(key ed25519.PrivateKey, r Resolved) ([]byte, error) {
+	r.V = Version
+	return dsse.Sign(key, TypeResolved, r)
+}
+
+// OpenResolved verifies the answer to asked. A refusal comes back as *RefusedError.
+func OpenResolved(envelope []byte, key ed25519.PublicKey, asked Resolve) (Resolved, error) {
+	var r Resolved
+	if err := openReply(envelope, TypeResolved, key, Query{Device: asked.Device}, &r); err != nil {
+		return Resolved{}, err
+	}
+	if r.Device != asked.Device || r.Nonce != asked.Nonce || r.CallHash != asked.Call().Hash() {
+		return Resolved{}, fmt.Errorf("%w: it is of device %q with nonce %q about call %s", ErrMismatch, r.Device, r.Nonce, r.CallHash)
+	}
+	return r, nil
+}
+
 // openReply opens the answer to a query, which is of payloadType, or an Answer when the device refuses the query itself.
 func openReply(envelope []byte, payloadType string, key ed25519.PublicKey, q Query, out any) error {
 	_, err := open(envelope, payloadType, []ed25519.PublicKey{key}, out)

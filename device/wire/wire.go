@@ -9,6 +9,7 @@
 //	                         header Nisse-Query
 //	POST /v1/revoke          body: envelope of Revocation      answer: envelope of Status
 //	                         header Nisse-Query
+//	POST /v1/resolve         body: envelope of Resolve         answer: envelope of Resolved
 //
 // A device holds at most one manifest of each privilege, signed by the root key that is pinned on the machine. It believes requests that
 // a request key of the very manifest they name has signed; revocations and queries that one of any manifest held has signed, expired and
@@ -48,6 +49,10 @@ const QueryHeader = "Nisse-Query"
 const (
 	TypeStatus = "application/vnd.nisse.status.v1+json"
 	TypeAudit  = "application/vnd.nisse.audit.v1+json"
+	// TypeResolve is the broker's "what would this call run".
+	TypeResolve = "application/vnd.nisse.resolve.v1+json"
+	// TypeResolved is the device's answer to it.
+	TypeResolved = "application/vnd.nisse.resolved.v1+json"
 )
 
 // Request asks for one deed. It is signed by the broker's request key.
@@ -236,6 +241,45 @@ type Revocation struct {
 	Epoch int64 `json:"epoch"`
 	// At in Unix seconds, when it was ordered.
 	At int64 `json:"at"`
+}
+
+// Resolve asks what a call would run, before anybody is asked to approve it. Nothing is run and nothing is recorded. It is signed by a
+// request key of the manifest that it names.
+type Resolve struct {
+	V              int    `json:"v"`
+	Device         string `json:"device"`
+	ManifestDigest string `json:"manifestDigest"`
+	Capability     string `json:"capability"`
+	// Args in canonical JSON, as a string.
+	Args string `json:"args"`
+	// At and ExpiresAt as in Request.
+	At        int64 `json:"at"`
+	ExpiresAt int64 `json:"expiresAt"`
+	// Nonce comes back in Resolved.
+	Nonce string `json:"nonce"`
+}
+
+// Resolved is what a call would run, as of now. The device's key signs it.
+type Resolved struct {
+	V      int    `json:"v"`
+	Device string `json:"device"`
+	Nonce  string `json:"nonce"`
+	// CallHash of the call that was asked about.
+	CallHash string `json:"callHash"`
+	// Executable is the file that the program's name leads to, symlinks followed, and SHA256, in hex, of its bytes; both are empty for a
+	// call that runs no program of the caller's choice.
+	Executable string `json:"executable,omitempty"`
+	SHA256     string `json:"sha256,omitempty"`
+	// User that it would run as.
+	User string `json:"user"`
+	// Confined tells that Landlock would hold it.
+	Confined bool  `json:"confined"`
+	Now      int64 `json:"now"`
+}
+
+// Call that is asked about.
+func (r Resolve) Call() approval.Call {
+	return approval.Call{Device: r.Device, ManifestDigest: r.ManifestDigest, Capability: r.Capability, Args: r.Args}
 }
 
 // AuditPage is a part of the audit chain.

@@ -73,6 +73,15 @@ func Lookup(name string) (*User, error) {
 	return u, nil
 }
 
+// Self is the name of this process's user, or its number when it has none.
+func Self() string {
+	uid := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return uid
+}
+
 // uid that a program of this confinement has.
 func (c Confinement) uid() int {
 	if c.User != nil {

@@ -47,7 +47,7 @@ const (
 	stepDir  = "chdir"
 )
 
-// waiting is the order of a shim that runs a function, until the package that has the function takes it.
+// waiting is the order of a shim that runs a function, for the package that has the function: its init comes after this one.
 var waiting *order
 
 // init makes this process a shim if it was started as one. It runs on the main thread, which Go locks to it, so that what is dropped

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"nisse.io/nisse/internal/canonical"
@@ -107,6 +108,9 @@ type Statement struct {
 	Calls []string `json:"calls"`
 	// Attempts allowed, step by step.
 	Attempts []int32 `json:"attempts"`
+	// Resolved is, step by step, the SHA-256 in hex of the executable that a call was resolved to when it was planned; empty where a call
+	// runs none. Without it nothing was resolved, and what a program's name leads to counts.
+	Resolved []string `json:"resolved,omitempty"`
 }
 
 // Version of Statement.
@@ -134,7 +138,21 @@ func Verify(envelope string, trusted []ed25519.PublicKey) (Statement, error) {
 	if s.GateUID == "" || len(s.Calls) == 0 || len(s.Calls) != len(s.Attempts) || len(s.Approvers) == 0 || !slices.IsSorted(s.Approvers) {
 		return Statement{}, fmt.Errorf("%w: statement is incomplete", dsse.ErrRefused)
 	}
+	if len(s.Resolved) > 0 && len(s.Resolved) != len(s.Calls) || slices.ContainsFunc(s.Resolved, func(r string) bool { return r != "" && !hash.MatchString(r) }) {
+		return Statement{}, fmt.Errorf("%w: statement resolves no step properly", dsse.ErrRefused)
+	}
 	return s, nil
+}
+
+// hash in hex.
+var hash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Executable that a step was resolved to, as its SHA-256 in hex; empty when nothing was. Covers says whether there is such a step.
+func (s Statement) Executable(step int32) string {
+	if step < 1 || int(step) > len(s.Resolved) {
+		return ""
+	}
+	return s.Resolved[step-1]
 }
 
 // Covers tells whether the statement allows this attempt at this step to be this call at this time (Unix seconds).

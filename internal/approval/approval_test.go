@@ -116,6 +116,8 @@ func TestVerifyRefusesIncompleteStatements(t *testing.T) {
 		"attempts too few":   func(s *Statement) { s.Attempts = s.Attempts[:1] },
 		"nobody approved":    func(s *Statement) { s.Approvers = nil },
 		"approvers unsorted": func(s *Statement) { s.Approvers = []string{"b", "a"} },
+		"resolved too few":   func(s *Statement) { s.Resolved = []string{""} },
+		"resolved to words":  func(s *Statement) { s.Resolved = []string{"", "/bin/true"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good
@@ -126,6 +128,36 @@ func TestVerifyRefusesIncompleteStatements(t *testing.T) {
 			}
 			if _, err := Verify(env, []ed25519.PublicKey{pub}); !errors.Is(err, dsse.ErrRefused) {
 				t.Errorf("accepted: %v", err)
+			}
+		})
+	}
+}
+
+func TestExecutable(t *testing.T) {
+	hash := strings.Repeat("0a", 32)
+	for _, c := range []struct {
+		name     string
+		resolved []string
+		want     [4]string // of steps 0 to 3
+	}{
+		{"nothing resolved", nil, [4]string{}},
+		{"one step", []string{"", hash}, [4]string{2: hash}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, plain, pub := statement(t)
+			s.Resolved = c.resolved
+			env, err := s.Sign(ed25519.NewKeyFromSeed(make([]byte, 32)))
+			if err != nil || (env == plain) != (c.resolved == nil) {
+				t.Fatalf("%v; a statement that resolves nothing must be what it always was", err)
+			}
+			got, err := Verify(env, []ed25519.PublicKey{pub})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step, want := range c.want {
+				if e := got.Executable(int32(step)); e != want {
+					t.Errorf("step %d: %q", step, e)
+				}
 			}
 		})
 	}
