@@ -95,11 +95,7 @@ func (r Rules) set(program *Program, tmp string, uid int) (*os.File, error) {
 	if b.err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnconfined, b.err)
 	}
-	c, err := landlock.NewConfig(handled)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnconfined, err)
-	}
-	fd, _, err := c.BestEffort().NewRulesetFD(b.rules...)
+	fd, _, err := landlock.Config{HandledAccessFS: handled}.BestEffort().NewRulesetFD(b.rules...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnconfined, err)
 	}
