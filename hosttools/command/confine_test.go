@@ -434,6 +434,7 @@ func TestOrphansAreKilled(t *testing.T) {
 				account = user.Name
 			}
 			p := exec.Command(y.self, "act", "adopter", y.write, account)
+			p.Env = append(os.Environ(), "TMPDIR="+y.out) // it ends with a command running, whose directory nobody removes
 			out, err := p.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
