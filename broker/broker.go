@@ -89,12 +89,12 @@ func New(c Config, w World) *Broker {
 		tools: &mcp.Server{
 			Agents: w.Cached, Live: reader, Dispatcher: dispatcher, Report: reports, Calls: rates.New(now), Requests: rates.New(now), Meter: m, Log: c.Log,
 			Namespace: c.Namespace, Version: c.Version,
-			Plans: &plan.Submitter{Live: reader, API: w.Live, Manifests: registry, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace},
+			Plans: &plan.Submitter{Live: reader, API: w.Live, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace},
 		},
 	}
 }
 
-// statusWriter lists from a cache and writes past it.
+// statusWriter reads from a cache and writes past it.
 type statusWriter struct {
 	client.Reader
 	client.StatusClient
@@ -109,8 +109,13 @@ func (b *Broker) Handler() http.Handler {
 	return b.auth.Require(m)
 }
 
-// Watch lets changes of the cache's objects wake the work streams.
-func (b *Broker) Watch(ctx context.Context, c ctrlcache.Informers) error { return b.hub.Watch(ctx, c) }
+// Watch lets changes of the cache's objects wake the work streams and the looks at devices.
+func (b *Broker) Watch(ctx context.Context, c ctrlcache.Informers) error {
+	if err := b.hub.Watch(ctx, c); err != nil {
+		return err
+	}
+	return b.registry.Watch(ctx, c)
+}
 
 // Run settles jobs that have not ended and looks at the devices, until the context ends.
 func (b *Broker) Run(ctx context.Context) error {

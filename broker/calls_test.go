@@ -134,10 +134,18 @@ func TestRevocation(t *testing.T) {
 			r.spec(r.agent, func() { r.agent.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} })
 		}, doors.Refused, "ApproverRevoked"},
 		"approver replaced": {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.People[0].Name = "vera" }) }, doors.Refused, "ApproverRevoked"},
-		"another manifest": {func(r *rig) {
+		"another manifest":  {func(r *rig) { r.sign(func(m *v1alpha1.DeviceManifestSpec) { m.Limits.WriteBytes++ }) }, doors.Refused, "ManifestChanged"},
+		"manifest unsigned": {func(r *rig) { r.spec(r.manifest, func() { r.manifest.Spec.Limits.WriteBytes++ }) }, doors.Refused, "ManifestUnsigned"},
+		"manifest deleted":  {func(r *rig) { must(r.t, r.api.Delete(r.t.Context(), r.manifest)) }, doors.Refused, "NoManifest"},
+		"manifest by a thief": {func(r *rig) {
+			r.rootKey = newKey(r.t)
+			r.sign(func(*v1alpha1.DeviceManifestSpec) {})
+		}, doors.Refused, "ManifestUntrusted"},
+		"device revoked": {func(r *rig) {
 			d := &v1alpha1.Device{ObjectMeta: r.meta("web1")}
-			r.spec(d, func() { d.Spec.ManifestDigest = "sha256:" + strings.Repeat("0", 64) })
-		}, doors.Refused, "DeviceAway"},
+			r.spec(d, func() { d.Spec.RevokedEpoch = r.manifest.Spec.Epoch })
+		}, doors.Refused, "ManifestRevoked"},
+		"agent elevated": {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Privilege = v1alpha1.PrivilegeElevated }) }, doors.Refused, "NoManifest"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,7 +16,6 @@ import (
 
 // Whoever enrols a device, or mends what it pins, sees within seconds whether it is right; the regular look comes too late for that.
 func TestNewAndChangedDevicesAreLookedAtSoon(t *testing.T) {
-	const soon = 15 * time.Second // half of the regular interval
 	r := newRig(t, options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

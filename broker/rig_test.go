@@ -36,10 +36,10 @@ import (
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/dsse"
-	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/faultydevice"
+	"nisse.io/nisse/test/signed"
 )
 
 func TestMain(m *testing.M) { apitest.Main(m) }
@@ -53,6 +53,9 @@ type rig struct {
 	ns       string
 	approver ed25519.PrivateKey
 	request  ed25519.PrivateKey
+	// rootKey of the device, and what it allows as the cluster keeps it.
+	rootKey  ed25519.PrivateKey
+	manifest *v1alpha1.DeviceManifest
 	// device that does what the test wants; nil where the real one serves.
 	device *faultydevice.Device
 	// root is the directory that the device allows; /srv in arguments stands for it.
@@ -103,6 +106,8 @@ type options struct {
 	cached func(client.Reader) client.Reader
 	// faults asks for the device of package faultydevice instead of the real one.
 	faults bool
+	// bare: the device holds no manifest yet.
+	bare bool
 }
 
 func newRig(t *testing.T, o options) *rig {
@@ -112,15 +117,17 @@ func newRig(t *testing.T, o options) *rig {
 	must(t, err)
 	r := &rig{t: t, cfg: cfg, api: admin, kube: kube, ns: apitest.Namespace(t, admin), events: &events{}, fence: &fence{}}
 	r.approver, r.request = newKey(t), newKey(t)
-	var digest string
 	if o.faults {
 		r.root = "/srv"
 		r.device = faultydevice.New(t, "web1", public(r.request), public(r.approver))
-		r.target, digest = devices.Target{Name: "web1", URL: r.device.URL, Key: public(r.device.Key)}, r.device.Digest
+		r.target, r.rootKey = devices.Target{Name: "web1", URL: r.device.URL, Key: public(r.device.Key)}, r.device.Root
+		r.manifest, err = signed.Object(r.ns, r.device.Manifest, r.device.Envelope)
+		must(t, err)
 	} else {
-		digest = r.realDevice()
+		r.realDevice(o.bare)
 	}
-	r.create(&v1alpha1.Device{ObjectMeta: r.meta("web1"), Spec: v1alpha1.DeviceSpec{URL: r.target.URL, PublicKey: dsse.EncodeKey(r.target.Key), ManifestDigest: digest}})
+	r.create(&v1alpha1.Device{ObjectMeta: r.meta("web1"), Spec: v1alpha1.DeviceSpec{URL: r.target.URL, PublicKey: dsse.EncodeKey(r.target.Key), RootKey: dsse.EncodeKey(public(r.rootKey))}})
+	r.create(r.manifest)
 	r.agent = &v1alpha1.Agent{ObjectMeta: r.meta("ops"), Spec: v1alpha1.AgentSpec{
 		Workflow:     v1alpha1.WorkflowOperations,
 		People:       []v1alpha1.AgentPerson{{Name: "lucas", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}},
@@ -140,13 +147,14 @@ func newRig(t *testing.T, o options) *rig {
 	return r
 }
 
-// realDevice is nisse-device's own server in this process.
-func (r *rig) realDevice() (digest string) {
+// realDevice is nisse-device's own server in this process. It holds its manifest already, unless it is bare.
+func (r *rig) realDevice(bare bool) {
 	r.t.Helper()
-	r.root = r.t.TempDir()
+	r.root, r.rootKey = r.t.TempDir(), newKey(r.t)
 	text := fmt.Sprintf(`
 v: 1
 device: web1
+privilege: User
 keys: {request: [%q], approval: [%q]}
 paths:
   fs.read: [{glob: "%[3]s/**", approval: None}]
@@ -154,13 +162,14 @@ paths:
 commands:
 - {argv: [/usr/bin/df, -h], approval: None}
 limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, dsse.EncodeKey(public(r.request)), dsse.EncodeKey(public(r.approver)), r.root)
-	m, err := manifest.Parse([]byte(text))
-	must(r.t, err)
-	digest, err = m.Digest()
-	must(r.t, err)
+	r.manifest, _ = signed.Manifest(r.t, r.rootKey, r.ns, text)
 	key := newKey(r.t)
-	d, h, err := device.New(context.WithoutCancel(r.t.Context()), device.Options{Dir: r.t.TempDir(), Manifest: []byte(text), Key: key})
+	d, h, err := device.New(context.WithoutCancel(r.t.Context()), device.Options{Dir: r.t.TempDir(), Device: "web1", RootKey: public(r.rootKey), Key: key})
 	must(r.t, err)
+	if !bare {
+		_, err = d.Install(r.t.Context(), r.manifest.Spec.Signature)
+		must(r.t, err)
+	}
 	srv := httptest.NewServer(h)
 	r.t.Cleanup(func() {
 		srv.Close()
@@ -169,7 +178,15 @@ limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, dsse.Enc
 		}
 	})
 	r.target = devices.Target{Name: "web1", URL: srv.URL, Key: public(key)}
-	return digest
+}
+
+// sign the manifest anew after a change.
+func (r *rig) sign(change func(*v1alpha1.DeviceManifestSpec)) {
+	r.t.Helper()
+	r.spec(r.manifest, func() {
+		change(&r.manifest.Spec)
+		signed.Again(r.t, r.rootKey, r.manifest)
+	})
 }
 
 // runs are the rows of what ran at the device, in order: with an approval, or all.

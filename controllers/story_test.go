@@ -27,6 +27,7 @@ import (
 	"nisse.io/nisse/controllers"
 	"nisse.io/nisse/controllers/agent/children"
 	"nisse.io/nisse/controllers/condition"
+	"nisse.io/nisse/controllers/controllertest"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
@@ -238,12 +239,9 @@ func (h *house) agent(change func(*v1alpha1.Agent)) *v1alpha1.Agent {
 	h.t.Helper()
 	serial++
 	name := fmt.Sprintf("ops%d", serial)
-	for _, o := range []client.Object{
+	for _, o := range append(controllertest.Device(agentsNamespace),
 		&v1alpha1.Person{ObjectMeta: metav1.ObjectMeta{Namespace: agentsNamespace, Name: "lucas"},
-			Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: "@lucas:example.org", Kubernetes: []string{"lucas"}}}},
-		&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Namespace: agentsNamespace, Name: "web1"},
-			Spec: v1alpha1.DeviceSpec{URL: "http://192.0.2.1:7070", PublicKey: strings.Repeat("A", 43) + "=", ManifestDigest: digestOfNothing}},
-	} {
+			Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: "@lucas:example.org", Kubernetes: []string{"lucas"}}}}) {
 		if err := h.admin.Create(h.t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 			h.t.Fatal(err)
 		}
@@ -296,7 +294,7 @@ func newPlan(a *v1alpha1.Agent, w *v1alpha1.WorkItem, revision int32, args ...st
 		Agent: a.Name, AgentUID: string(a.UID), WorkItem: v1alpha1.ObjectRef{Name: w.Name, UID: string(w.UID)}, Revision: revision,
 		CallID: fmt.Sprintf("call-%d", revision), ToolSchemaDigest: digestOfNothing, Body: "It is asked for.", Steps: []v1alpha1.PlanStep{}}}
 	for _, s := range args {
-		p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "fs.write", Args: s, ManifestDigest: digestOfNothing})
+		p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "fs.write", Args: s, ManifestDigest: controllertest.ManifestDigest})
 	}
 	return p
 }

@@ -46,7 +46,7 @@ const (
 	EvidenceReaction Evidence = "Reaction"
 	// EvidenceTyped: a typed decision that names exactly one open gate.
 	EvidenceTyped Evidence = "Typed"
-	// EvidenceTypedCode: a typed decision with the gate's code. No tier of this version asks for more than Typed, which it exceeds.
+	// EvidenceTypedCode: a typed decision with the gate's code, which tier High asks for.
 	EvidenceTypedCode Evidence = "TypedCode"
 )
 

@@ -4,8 +4,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Reasons of a Device's Online condition.
 const (
-	// ReasonAnswering: the device answered.
+	// ReasonAnswering: the device answered, and has what the cluster has for it.
 	ReasonAnswering = "Answering"
+	// ReasonManifestRefused: the device does not take a manifest that is in force in the cluster.
+	ReasonManifestRefused = "ManifestRefused"
+	// ReasonRevocationPending: the device answers and does not confirm spec.revokedEpoch.
+	ReasonRevocationPending = "RevocationPending"
+	// ReasonNoManifest: the device holds no manifest and listens to nobody, and none is in force that could be brought.
+	ReasonNoManifest = "NoManifest"
+	// ReasonRefusing: the device answers and does not listen to this broker.
+	ReasonRefusing = "Refusing"
 	// ReasonUnreachable: the device does not answer.
 	ReasonUnreachable = "Unreachable"
 	// ReasonKeyMismatch: what answers does not hold the device's key.

@@ -22,8 +22,8 @@ const (
 	TierLow Tier = "Low"
 	// TierStandard: a typed decision.
 	TierStandard Tier = "Standard"
-	// TierHigh: the code, typed in an encrypted room from a verified device, or a person's own signature. No gate of this
-	// version asks for it, and none could be approved: rooms are plain and Approvals unsigned. Rejecting works as at Standard.
+	// TierHigh: the gate's code, typed, or the person's own credentials at the API server. Rooms are plain in this version, so whoever
+	// runs the homeserver could type it as well. Rejecting works as at Standard.
 	TierHigh Tier = "High"
 )
 

@@ -88,7 +88,7 @@ func (c *Client) Call(ctx context.Context, t Target, r wire.Request) (wire.Answe
 
 // Deed asks what became of a deed whose call has this hash.
 func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wire.Answer, error) {
-	req, _, err := c.query(ctx, t, "/v1/deeds/"+deed)
+	req, _, err := c.query(ctx, t, http.MethodGet, "/v1/deeds/"+deed, nil)
 	if err != nil {
 		return wire.Answer{}, err
 	}
@@ -97,7 +97,26 @@ func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wir
 
 // Status asks for the device's status.
 func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
-	req, q, err := c.query(ctx, t, "/v1/status")
+	return c.status(ctx, t, http.MethodGet, "/v1/status", nil)
+}
+
+// Bring a manifest to the device, by the envelope that the root key made.
+func (c *Client) Bring(ctx context.Context, t Target, envelope string) (wire.Status, error) {
+	return c.status(ctx, t, http.MethodPost, "/v1/manifests", []byte(envelope))
+}
+
+// Revoke every manifest of the device up to an epoch.
+func (c *Client) Revoke(ctx context.Context, t Target, epoch int64) (wire.Status, error) {
+	body, err := wire.SignRevocation(c.key, wire.Revocation{Device: t.Name, Epoch: epoch, At: c.now().Unix()})
+	if err != nil {
+		return wire.Status{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	return c.status(ctx, t, http.MethodPost, "/v1/revoke", body)
+}
+
+// status is what all of these are answered with.
+func (c *Client) status(ctx context.Context, t Target, method, path string, send []byte) (wire.Status, error) {
+	req, q, err := c.query(ctx, t, method, path, send)
 	if err != nil {
 		return wire.Status{}, err
 	}
@@ -112,14 +131,14 @@ func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
 	return s, nil
 }
 
-func (c *Client) query(ctx context.Context, t Target, path string) (*http.Request, wire.Query, error) {
+func (c *Client) query(ctx context.Context, t Target, method, path string, body []byte) (*http.Request, wire.Query, error) {
 	now := c.now()
 	q := wire.Query{Device: t.Name, Path: path, At: now.Unix(), ExpiresAt: now.Add(queryLife).Unix(), Nonce: rand.Text()}
 	header, err := wire.SignQuery(c.key, q)
 	if err != nil {
 		return nil, q, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.URL+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, t.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, q, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
@@ -147,6 +166,21 @@ func (c *Client) answer(req *http.Request, t Target, deed, callHash string) (wir
 		return wire.Answer{}, fmt.Errorf("%w: state %q is not known", ErrNoAnswer, a.State)
 	}
 	return a, nil
+}
+
+// Refusal of a device that answered and did not listen; nil when the error is something else.
+func Refusal(err error) *wire.RefusedError {
+	var r *wire.RefusedError
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
+
+// deaf tells whether a device did not listen for want of a manifest that the cluster may bring.
+func deaf(err error) bool {
+	r := Refusal(err)
+	return r != nil && (r.Reason == wire.NoManifest || r.Reason == wire.BadSignature)
 }
 
 // opened sorts what was wrong with an envelope: one that the device's key did not sign is somebody else's; any other is the device's and

@@ -1,46 +1,47 @@
 package devices
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
-	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/clock"
-	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
 
-const (
-	// interval between two looks at a device that nobody calls.
-	interval = 30 * time.Second
-	// notice is how soon a device that is new or was changed is looked at: whoever enrolled it is waiting. It costs a look at a
-	// cache, not a call.
-	notice = time.Second
-	// statusTimeout of one look.
-	statusTimeout = 5 * time.Second
-)
+// statusTimeout of one look.
+const statusTimeout = 5 * time.Second
 
-// ErrManifest is wrapped when the device holds another manifest than the Device pins.
-var ErrManifest = errors.New("the device holds another manifest than the one that was reviewed")
+// ErrManifest is wrapped when a device answers and does not take the manifest that the cluster has for it.
+var ErrManifest = errors.New("the device does not take its manifest")
 
-// API lists Devices and writes their conditions.
+// API reads Devices and their manifests (a cache will do) and writes the conditions of Devices.
 type API interface {
-	List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error
+	client.Reader
 	Status() client.StatusWriter
 }
 
-// Registry knows the devices.
+// Signed is a manifest as the root key signed it.
+type Signed struct {
+	// Name of its object.
+	Name     string
+	Digest   string
+	Envelope string
+}
+
+// Registry knows the devices, brings them their manifests, and tells them what was revoked.
 type Registry struct {
 	client *Client
 	api    API
@@ -48,51 +49,137 @@ type Registry struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	mu        sync.Mutex
-	manifests map[string]*manifest.Manifest // by digest: a digest's manifest never changes
-	silent    map[string]time.Time          // since when a device has not answered
+	mu     sync.Mutex
+	silent map[string]time.Time // since when a device has not answered
+	holds  map[string][]string  // digests that a device held when it last told
 
-	looked map[types.UID]look // the latest look at each device; Run's alone
+	rounds rounds
 }
 
-// look at a device, as it was then.
-type look struct {
-	generation int64
-	at         time.Time
-}
-
-// NewRegistry of the devices in a namespace. api is read from (a cache will do) and given the Online conditions.
+// NewRegistry of the devices in a namespace.
 func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time) *Registry {
-	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, manifests: map[string]*manifest.Manifest{}, silent: map[string]time.Time{}, looked: map[types.UID]look{}}
+	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, silent: map[string]time.Time{}, holds: map[string][]string{}}
 }
 
-// Manifest that the Device pins. It is asked for once per digest; nil and a sentence for people when that cannot be done now.
-func (r *Registry) Manifest(ctx context.Context, d *v1alpha1.Device) (*manifest.Manifest, string) {
-	if m := r.known(d.Spec.ManifestDigest); m != nil {
-		return m, ""
-	}
-	if err := r.Probe(ctx, d); err != nil {
-		return nil, r.Away(d.Name, err)
-	}
-	return r.known(d.Spec.ManifestDigest), ""
-}
-
-func (r *Registry) known(digest string) *manifest.Manifest {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.manifests[digest]
-}
-
-// Probe asks the device for its status now. nil means that it answers, holds its key and the pinned manifest.
-func (r *Registry) Probe(ctx context.Context, d *v1alpha1.Device) error {
+// Ready asks the device for its status now, tells it what was revoked, and brings the manifests that it lacks. nil means that it answers,
+// holds its key, and would run something under every manifest wanted.
+func (r *Registry) Ready(ctx context.Context, d *v1alpha1.Device, want ...Signed) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	err := r.ask(ctx, d)
+	s := r.look(ctx, d, want)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return err // the asker went away; that says nothing about the device
+		return cmp.Or(s.err, ctx.Err()) // the asker went away; that says nothing about the device
 	}
+	r.remember(d, s)
+	r.note(ctx, d, s)
+	if s.err != nil {
+		return s.err
+	}
+	for _, w := range want {
+		if err := s.refused[w.Name]; err != nil {
+			return fmt.Errorf("%w %s: %w", ErrManifest, w.Name, err)
+		}
+	}
+	return nil
+}
+
+// Heard does something with a device, and once more if the device did not listen for want of a manifest, and got one then. A device that
+// did not listen has recorded nothing.
+func (r *Registry) Heard(ctx context.Context, d *v1alpha1.Device, do func() error, want ...Signed) error {
+	err := do()
+	if !deaf(err) {
+		return err
+	}
+	if err := r.Ready(ctx, d, want...); err != nil {
+		return err
+	}
+	return do()
+}
+
+// Holds tells whether the device held a manifest when it last told what it holds.
+func (r *Registry) Holds(device, digest string) bool {
 	r.mu.Lock()
-	if err == nil {
+	defer r.mu.Unlock()
+	return slices.Contains(r.holds[device], digest)
+}
+
+// Doubt what the device holds: it said of a call that it does not hold the call's manifest, or that it is dead.
+func (r *Registry) Doubt(device string) {
+	r.mu.Lock()
+	delete(r.holds, device)
+	r.mu.Unlock()
+	r.rounds.wake(device)
+}
+
+// seen is what one look at a device found out.
+type seen struct {
+	// err when it does not answer, or does not listen.
+	err error
+	wire.Status
+	// refused manifests, by name.
+	refused map[string]error
+	// revoking failed.
+	revoking error
+}
+
+func (r *Registry) look(ctx context.Context, d *v1alpha1.Device, want []Signed) seen {
+	s := seen{refused: map[string]error{}}
+	t, err := TargetOf(d)
+	if err != nil {
+		s.err = fmt.Errorf("%w: %w", ErrUntrusted, err)
+		return s
+	}
+	if s.Status, s.err = r.client.Status(ctx, t); s.err != nil && !deaf(s.err) {
+		return s
+	}
+	r.revoke(ctx, t, d, &s) // before anything new comes
+	for _, m := range r.inForce(ctx, d, want) {
+		if s.err == nil && s.Holds(m.Digest) {
+			continue
+		}
+		now, err := r.client.Bring(ctx, t, m.Envelope)
+		switch {
+		case err == nil:
+			s.Status, s.err = now, nil
+			telemetry.Changed(ctx, r.log, "device.manifest_brought", telemetry.Event{Cause: d.Name}, slog.String("manifest", m.Name), slog.String("digest", m.Digest))
+		case Refusal(err) != nil:
+			s.refused[m.Name] = err
+		default:
+			s.err = err
+			return s
+		}
+	}
+	r.revoke(ctx, t, d, &s) // again for a device that did not listen before
+	return s
+}
+
+// revoke tells a device that listens what was revoked, unless it knows.
+func (r *Registry) revoke(ctx context.Context, t Target, d *v1alpha1.Device, s *seen) {
+	if s.err != nil || s.RevokedEpoch >= d.Spec.RevokedEpoch {
+		return
+	}
+	before := s.RevokedEpoch
+	now, err := r.client.Revoke(ctx, t, d.Spec.RevokedEpoch)
+	if s.revoking = err; err != nil {
+		return
+	}
+	if s.Status = now; now.RevokedEpoch > before {
+		telemetry.Changed(ctx, r.log, "device.revoked", telemetry.Event{Cause: d.Name}, slog.Int64("epoch", d.Spec.RevokedEpoch), slog.Int64("confirmed", now.RevokedEpoch))
+	}
+}
+
+func (r *Registry) remember(d *v1alpha1.Device, s seen) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.holds, d.Name)
+	if s.err == nil {
+		for _, m := range s.Manifests {
+			if s.Holds(m.Digest) {
+				r.holds[d.Name] = append(r.holds[d.Name], m.Digest)
+			}
+		}
+	}
+	if s.err == nil || Refusal(s.err) != nil {
 		delete(r.silent, d.Name)
 	} else if _, ok := r.silent[d.Name]; !ok {
 		r.silent[d.Name] = r.now()
@@ -100,44 +187,20 @@ func (r *Registry) Probe(ctx context.Context, d *v1alpha1.Device) error {
 			r.silent[d.Name] = c.LastTransitionTime.Time // it was silent before this broker began
 		}
 	}
-	r.mu.Unlock()
-	r.note(ctx, d, err)
-	return err
-}
-
-func (r *Registry) ask(ctx context.Context, d *v1alpha1.Device) error {
-	t, err := TargetOf(d)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUntrusted, err)
-	}
-	s, err := r.client.Status(ctx, t)
-	if err != nil {
-		return err
-	}
-	digest := canonical.DigestBytes([]byte(s.Manifest))
-	if digest != d.Spec.ManifestDigest {
-		return fmt.Errorf("%w: it holds %s, the Device pins %s", ErrManifest, digest, d.Spec.ManifestDigest)
-	}
-	m, err := manifest.Parse([]byte(s.Manifest))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrManifest, err)
-	}
-	if m.Device != d.Name {
-		return fmt.Errorf("%w: it is for device %q", ErrManifest, m.Device)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.manifests[digest] = m
-	return nil
 }
 
 // Away says for people that a device cannot be used now, and since when.
 func (r *Registry) Away(name string, err error) string {
+	no := Refusal(err)
 	switch {
 	case errors.Is(err, ErrManifest):
-		return fmt.Sprintf("%s cannot be used: %v.", name, err)
+		return fmt.Sprintf("%s cannot be used: %s.", name, sanitize.Line(err.Error(), 600))
 	case errors.Is(err, ErrUntrusted):
 		return fmt.Sprintf("%s cannot be used: what answers at its address does not hold its key.", name)
+	case no != nil && no.Reason == wire.NoManifest:
+		return fmt.Sprintf("%s cannot be used: it holds no manifest, and there is none in force to bring.", name)
+	case no != nil:
+		return fmt.Sprintf("%s cannot be used: %s.", name, sanitize.Line(no.Error(), 600))
 	}
 	r.mu.Lock()
 	since, ok := r.silent[name]
@@ -156,70 +219,4 @@ func ago(d time.Duration) string {
 		return fmt.Sprintf("%d min", int(d.Minutes()))
 	}
 	return fmt.Sprintf("%d h", int(d.Hours()))
-}
-
-// note writes the Online condition when it changes.
-func (r *Registry) note(ctx context.Context, d *v1alpha1.Device, err error) {
-	c := metav1.Condition{Type: v1alpha1.ConditionOnline, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAnswering, ObservedGeneration: d.Generation,
-		Message: "The device answers with the pinned manifest."}
-	switch {
-	case err == nil:
-	case errors.Is(err, ErrManifest):
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonManifestMismatch, err.Error()
-	case errors.Is(err, ErrUntrusted):
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonKeyMismatch, err.Error()
-	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonUnreachable, err.Error()
-	}
-	c.Message = sanitize.Line(c.Message, 1000)
-	if old := meta.FindStatusCondition(d.Status.Conditions, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason && old.ObservedGeneration == c.ObservedGeneration {
-		return
-	}
-	base := d.DeepCopy()
-	changed := d.DeepCopy()
-	meta.SetStatusCondition(&changed.Status.Conditions, c)
-	changed.Status.ObservedGeneration = d.Generation
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
-	defer cancel()
-	if err := r.api.Status().Patch(ctx, changed, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		r.log.Debug("device.condition_not_written", "device", d.Name, "err", err) // a conflict: the next look sees the newer object
-		return
-	}
-	telemetry.Changed(ctx, r.log, "device.online_changed", telemetry.Event{Cause: d.Name}, slog.String("reason", c.Reason))
-}
-
-// Run looks at every device now and then, and at a new or changed one soon, until the context ends.
-func (r *Registry) Run(ctx context.Context) error {
-	tick := time.NewTicker(notice)
-	defer tick.Stop()
-	for {
-		r.lookAround(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-func (r *Registry) lookAround(ctx context.Context) {
-	var all v1alpha1.DeviceList
-	if err := r.api.List(ctx, &all, client.InNamespace(r.ns)); err != nil {
-		r.log.Warn("device.list_failed", "err", err)
-		return
-	}
-	latest := make(map[types.UID]look, len(all.Items)) // devices that are gone are forgotten
-	var wg sync.WaitGroup
-	for i := range all.Items {
-		d := &all.Items[i]
-		last, seen := r.looked[d.UID]
-		if seen && last.generation == d.Generation && r.now().Sub(last.at) < interval {
-			latest[d.UID] = last
-			continue
-		}
-		latest[d.UID] = look{generation: d.Generation, at: r.now()}
-		wg.Go(func() { _ = r.Probe(ctx, d) }) // the condition tells
-	}
-	wg.Wait()
-	r.looked = latest
 }

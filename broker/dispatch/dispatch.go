@@ -6,9 +6,9 @@ package dispatch
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +23,7 @@ import (
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/names"
 )
 
 const (
@@ -111,9 +112,6 @@ func (d *Dispatcher) look(ctx context.Context, agent, item string, c judge.Call)
 	if dec := judge.Meant(item, w); dec != nil {
 		return w, *dec, nil
 	}
-	if w.Device != nil && slices.Contains(w.Agent.Spec.Devices, c.Device) { // nobody makes the broker ask devices that are not theirs
-		w.Manifest, w.Away = d.Registry.Manifest(ctx, w.Device)
-	}
 	return w, judge.Judge(c, w), nil
 }
 
@@ -127,9 +125,15 @@ func (d *Dispatcher) free(ctx context.Context, c judge.Call, w judge.World, dec 
 	if err != nil {
 		return refused(judge.DeviceAway, err.Error()), nil
 	}
+	// A device that lacks the manifest would refuse this deed for good.
+	if !d.Registry.Holds(c.Device, dec.Allowed.Digest) {
+		if err := d.Registry.Ready(ctx, w.Device, signed(dec.Allowed)); err != nil {
+			return d.unusable(c.Device, err), nil
+		}
+	}
 	now := d.Now()
 	r := wire.Request{
-		V: wire.Version, Device: c.Device, ManifestDigest: w.Device.Spec.ManifestDigest, Capability: c.Capability, Args: c.Args,
+		V: wire.Version, Device: c.Device, ManifestDigest: dec.Allowed.Digest, Capability: c.Capability, Args: c.Args,
 		// The item is part of the ID: call IDs that begin anew with an item must not bring back another item's answers.
 		Deed: deed.Free(string(w.Agent.UID), string(w.Item.UID)+"/"+id),
 		At:   now.Unix(), ExpiresAt: now.Add(time.Minute).Unix(), CorrelationID: w.Item.Correlation(), Agent: w.Agent.Name,
@@ -138,24 +142,54 @@ func (d *Dispatcher) free(ctx context.Context, c judge.Call, w judge.World, dec 
 	sending, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stop := d.Meter.Dispatch()
-	a, err := d.Devices.Call(sending, t, r)
+	var a wire.Answer
+	err = d.Registry.Heard(sending, w.Device, func() (err error) {
+		a, err = d.Devices.Call(sending, t, r)
+		return err
+	}, signed(dec.Allowed))
 	if err == nil && a.State == wire.Running {
 		a, err = d.await(sending, t, r.Deed, r.Call().Hash())
 	}
 	stop()
 	if err != nil {
-		return refused(judge.DeviceAway, d.away(ctx, w.Device, err)), nil
+		return d.away(ctx, w.Device, err), nil
 	}
+	d.doubt(c.Device, a)
 	return answered(a), nil
 }
 
-// away looks at a device that did not answer, so that its condition and the sentence for people say since when.
-func (d *Dispatcher) away(ctx context.Context, dev *v1alpha1.Device, err error) string {
-	if probe := d.Registry.Probe(ctx, dev); probe != nil {
-		err = probe
-		return d.Registry.Away(dev.Name, err)
+// signed manifest of what a device allows.
+func signed(a judge.Allowed) devices.Signed {
+	return devices.Signed{Name: names.Manifest(a.Device, string(a.Privilege)), Digest: a.Digest, Envelope: a.Envelope}
+}
+
+// doubt what the device holds when it refuses a call because of its manifest.
+func (d *Dispatcher) doubt(device string, a wire.Answer) {
+	switch a.Reason {
+	case wire.OtherManifest, wire.ManifestExpired, wire.Revoked:
+		d.Registry.Doubt(device)
+	default:
 	}
-	return fmt.Sprintf("%s gave no answer to this call, though it answers otherwise: %v.", dev.Name, err)
+}
+
+// unusable tells the agent of a device that was just asked.
+func (d *Dispatcher) unusable(device string, err error) doors.ToolResult {
+	reason := judge.DeviceAway
+	if errors.Is(err, devices.ErrManifest) || devices.Refusal(err) != nil {
+		reason = judge.ManifestRefused
+	}
+	return refused(reason, d.Registry.Away(device, err))
+}
+
+// away looks at a device that did not answer, so that its condition and the sentence for people say since when.
+func (d *Dispatcher) away(ctx context.Context, dev *v1alpha1.Device, err error) doors.ToolResult {
+	if probe := d.Registry.Ready(ctx, dev); probe != nil {
+		return d.unusable(dev.Name, probe)
+	}
+	if devices.Refusal(err) != nil || errors.Is(err, devices.ErrManifest) {
+		return d.unusable(dev.Name, err)
+	}
+	return refused(judge.DeviceAway, fmt.Sprintf("%s gave no answer to this call, though it answers otherwise: %v.", dev.Name, err))
 }
 
 // await asks for a deed that runs until it has ended.

@@ -23,9 +23,9 @@ import (
 
 // run takes the next step: the job first, which says that it was asked for, then the request.
 func (d *Dispatcher) run(ctx context.Context, c judge.Call, w judge.World, dec judge.Decision) (doors.ToolResult, error) {
-	// A device that is away costs the plan nothing: without a job the step is still to be taken.
-	if err := d.Registry.Probe(ctx, w.Device); err != nil {
-		r := refused(judge.DeviceAway, d.Registry.Away(c.Device, err))
+	// A device that is away, or does not take the manifest, costs the plan nothing: without a job the step is still to be taken.
+	if err := d.Registry.Ready(ctx, w.Device, signed(dec.Allowed)); err != nil {
+		r := d.unusable(c.Device, err)
 		r.Step, r.Revision = dec.Step, dec.Plan.Spec.Revision
 		return r, nil
 	}

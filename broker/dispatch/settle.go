@@ -38,9 +38,9 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 	if err != nil {
 		return d.unreachable(ctx, j, err.Error())
 	}
-	a, err := d.ask(ctx, t, j)
+	a, err := d.ask(ctx, dev, t, j)
 	if err != nil {
-		return d.unreachable(ctx, j, d.away(ctx, dev, err))
+		return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 	}
 	if a.State != wire.NotSeen {
 		return d.take(ctx, t, j, a)
@@ -69,44 +69,62 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 	if err != nil {
 		return d.unreachable(ctx, j, err.Error())
 	}
+	allowed, no := judge.Allows(w)
+	if no != nil {
+		return waiting(j, "It was not sent: "+no.Message), nil
+	}
+	// A device that lacks the manifest would refuse this deed for good.
+	if !d.Registry.Holds(dev.Name, allowed.Digest) {
+		if err := d.Registry.Ready(ctx, dev, signed(allowed)); err != nil {
+			return d.unreachable(ctx, j, d.unusable(dev.Name, err).Message)
+		}
+	}
 	if err := d.Fence.Held(ctx); err != nil {
 		return doors.ToolResult{}, err
 	}
 	r := request(j, f.Gate.Status.Statement, w.Item.Correlation(), d.Now())
-	sending, cancel := context.WithTimeout(ctx, d.patience(ctx, dev, j))
+	sending, cancel := context.WithTimeout(ctx, patience(allowed, j))
 	defer cancel()
 	crashpoint.Hit("broker.dispatch.before")
 	stop := d.Meter.Dispatch()
-	a, err := d.Devices.Call(sending, t, r)
+	var a wire.Answer
+	err = d.Registry.Heard(sending, dev, func() (err error) {
+		a, err = d.Devices.Call(sending, t, r)
+		return err
+	}, signed(allowed))
 	stop()
 	crashpoint.Hit("broker.dispatch.after")
 	switch {
 	case errors.Is(err, devices.ErrNotSent):
-		return d.unreachable(ctx, j, d.away(ctx, dev, err))
+		return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 	case err != nil:
 		// The request may have arrived and the answer been lost on the way: the device's table knows.
-		if a, err = d.ask(ctx, t, j); err != nil {
-			return d.unreachable(ctx, j, d.away(ctx, dev, err))
+		if a, err = d.ask(ctx, dev, t, j); err != nil {
+			return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 		}
 	}
+	d.doubt(dev.Name, a)
 	return d.take(ctx, t, j, a)
 }
 
 // patience is how long to wait for the device: the call's own time and some.
-func (d *Dispatcher) patience(ctx context.Context, dev *v1alpha1.Device, j *v1alpha1.DeviceJob) time.Duration {
+func patience(a judge.Allowed, j *v1alpha1.DeviceJob) time.Duration {
 	seconds := manifest.DefaultTimeoutSeconds
-	if m, _ := d.Registry.Manifest(ctx, dev); m != nil {
-		if v, err := m.Check(j.Spec.Capability, j.Spec.Args); err == nil {
-			seconds = v.TimeoutSeconds
-		}
+	if v, err := a.Check(j.Spec.Capability, j.Spec.Args); err == nil {
+		seconds = v.TimeoutSeconds
 	}
 	return time.Duration(seconds)*time.Second + grace
 }
 
-func (d *Dispatcher) ask(ctx context.Context, t devices.Target, j *v1alpha1.DeviceJob) (wire.Answer, error) {
+// ask the device what became of the deed. One that lost its manifests listens again when they are brought.
+func (d *Dispatcher) ask(ctx context.Context, dev *v1alpha1.Device, t devices.Target, j *v1alpha1.DeviceJob) (a wire.Answer, err error) {
 	asking, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	return d.Devices.Deed(asking, t, j.Spec.Deed, callOf(j).Hash())
+	err = d.Registry.Heard(asking, dev, func() (err error) {
+		a, err = d.Devices.Deed(asking, t, j.Spec.Deed, callOf(j).Hash())
+		return err
+	})
+	return a, err
 }
 
 // take turns the device's answer into the job's end, or says that it has none yet.

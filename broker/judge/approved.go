@@ -124,12 +124,12 @@ func StepCall(s v1alpha1.PlanStep) approval.Call {
 }
 
 // approved judges a call that needs approval.
-func approved(c Call, w World) *Decision {
+func approved(c Call, w World, a Allowed) *Decision {
 	f, d := InForce(w)
 	if d != nil {
 		return d
 	}
-	d = step(c, w, f)
+	d = step(c, w, a, f)
 	d.Plan, d.Gate = f.Plan, f.Gate
 	return d
 }
@@ -146,7 +146,7 @@ func nextInForce(c Call, w World) bool {
 }
 
 // step looks for the call's place in the plan in force.
-func step(c Call, w World, f Force) *Decision {
+func step(c Call, w World, a Allowed, f Force) *Decision {
 	rev := fmt.Sprintf("rev-%d", f.Plan.Spec.Revision)
 	next, d := cursor(w, f)
 	if d != nil && d.Verdict == Halt {
@@ -155,7 +155,7 @@ func step(c Call, w World, f Force) *Decision {
 	// The next step comes before the ones that ran: a plan may have the same call twice.
 	if d == nil && next <= len(f.Plan.Spec.Steps) && same(c, f.Plan.Spec.Steps[next-1]) {
 		s := f.Plan.Spec.Steps[next-1]
-		if s.ManifestDigest != w.Device.Spec.ManifestDigest {
+		if s.ManifestDigest != a.Digest {
 			return refuse(ManifestChanged, "What %s allows has changed since %s was submitted. Submit another plan.", s.Device, rev)
 		}
 		if err := f.Statement.Covers(int32(next), 1, StepCall(s), w.Now.Unix()); err != nil {
@@ -276,7 +276,11 @@ func StillGood(j *v1alpha1.DeviceJob, w World) *Decision {
 	if call != StepCall(f.Plan.Spec.Steps[j.Spec.Step-1]) {
 		return refuse(DigestMismatch, "The job is not step %d of %s. Nothing was sent.", j.Spec.Step, rev)
 	}
-	if call.ManifestDigest != w.Device.Spec.ManifestDigest {
+	a, d := Allows(w)
+	if d != nil {
+		return d
+	}
+	if call.ManifestDigest != a.Digest {
 		return refuse(ManifestChanged, "What %s allows has changed since %s was submitted.", j.Spec.Device, rev)
 	}
 	if err := f.Statement.Covers(j.Spec.Step, j.Spec.Attempt, call, w.Now.Unix()); err != nil {

@@ -4,7 +4,6 @@ package judge
 
 import (
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -39,9 +38,8 @@ type World struct {
 	Jobs  []v1alpha1.DeviceJob
 	// Device that the call names; nil when there is none of that name.
 	Device *v1alpha1.Device
-	// Manifest that the Device pins; nil while it could not be fetched, for the reason in Away.
-	Manifest *manifest.Manifest
-	Away     string
+	// Manifest of the device for agents of this privilege, as it is kept; nil when there is none.
+	Manifest *v1alpha1.DeviceManifest
 	// ApprovalKeys whose statements count.
 	ApprovalKeys []ed25519.PublicKey
 }
@@ -71,33 +69,40 @@ const (
 
 // Reasons, in one word, of the verdicts Wait, Refuse and Held.
 const (
-	ToolNotAllowed   = "ToolNotAllowed"
-	DeviceNotAllowed = "DeviceNotAllowed"
-	AgentSuspended   = "AgentSuspended"
-	NoWorkItem       = "NoWorkItem"
-	OtherWorkItem    = "OtherWorkItem"
-	ItemOver         = "ItemOver"
-	Stopped          = "Stopped"
-	DeviceNotFound   = "DeviceNotFound"
-	DeviceAway       = "DeviceAway"
-	BadArguments     = "BadArguments"
-	NotListed        = "NotListed"
-	NoPlan           = "NoPlan"
-	PlanClosed       = "PlanClosed"
-	AwaitingApproval = "AwaitingApproval"
-	PlanRejected     = "PlanRejected"
-	PlanExpired      = "PlanExpired"
-	PlanSuperseded   = "PlanSuperseded"
-	GateMismatch     = "GateMismatch"
-	DigestMismatch   = "DigestMismatch"
-	StatementInvalid = "StatementInvalid"
-	ApprovalEnded    = "ApprovalEnded"
-	ApproverRevoked  = "ApproverRevoked"
-	ManifestChanged  = "ManifestChanged"
-	PlanOver         = "PlanOver"
-	PlanDone         = "PlanDone"
-	StepPending      = "StepPending"
-	CallIDReused     = "CallIDReused"
+	ToolNotAllowed    = "ToolNotAllowed"
+	DeviceNotAllowed  = "DeviceNotAllowed"
+	AgentSuspended    = "AgentSuspended"
+	NoWorkItem        = "NoWorkItem"
+	OtherWorkItem     = "OtherWorkItem"
+	ItemOver          = "ItemOver"
+	Stopped           = "Stopped"
+	DeviceNotFound    = "DeviceNotFound"
+	DeviceAway        = "DeviceAway"
+	NoManifest        = "NoManifest"
+	ManifestUnsigned  = "ManifestUnsigned"
+	ManifestUntrusted = "ManifestUntrusted"
+	ManifestInvalid   = "ManifestInvalid"
+	ManifestRevoked   = "ManifestRevoked"
+	ManifestExpired   = "ManifestExpired"
+	ManifestRefused   = "ManifestRefused"
+	BadArguments      = "BadArguments"
+	NotListed         = "NotListed"
+	NoPlan            = "NoPlan"
+	PlanClosed        = "PlanClosed"
+	AwaitingApproval  = "AwaitingApproval"
+	PlanRejected      = "PlanRejected"
+	PlanExpired       = "PlanExpired"
+	PlanSuperseded    = "PlanSuperseded"
+	GateMismatch      = "GateMismatch"
+	DigestMismatch    = "DigestMismatch"
+	StatementInvalid  = "StatementInvalid"
+	ApprovalEnded     = "ApprovalEnded"
+	ApproverRevoked   = "ApproverRevoked"
+	ManifestChanged   = "ManifestChanged"
+	PlanOver          = "PlanOver"
+	PlanDone          = "PlanDone"
+	StepPending       = "StepPending"
+	CallIDReused      = "CallIDReused"
 )
 
 // Decision about a call.
@@ -115,6 +120,8 @@ type Decision struct {
 	Job *v1alpha1.DeviceJob
 	// HaltID is the ID of the halt to file; empty when any new one will do.
 	HaltID string
+	// Allowed is what the device allows, of a call that was judged by it.
+	Allowed Allowed
 	// TimeoutSeconds that the device gives the call.
 	TimeoutSeconds int
 }
@@ -137,15 +144,19 @@ func Judge(c Call, w World) Decision {
 	if d := Item(w); d != nil {
 		return *d
 	}
-	v, d := Listed(c, w)
+	a, d := Allows(w)
 	if d != nil {
 		return *d
 	}
-	if v.Approval == manifest.None && !nextInForce(c, w) {
-		return Decision{Verdict: Free, TimeoutSeconds: v.TimeoutSeconds}
+	v, d := Listed(c, a)
+	if d != nil {
+		return *d
 	}
-	d = approved(c, w)
-	d.TimeoutSeconds = v.TimeoutSeconds
+	d = &Decision{Verdict: Free}
+	if v.Approval != manifest.None || nextInForce(c, w) {
+		d = approved(c, w, a)
+	}
+	d.Allowed, d.TimeoutSeconds = a, v.TimeoutSeconds
 	return *d
 }
 
@@ -201,19 +212,4 @@ func Item(w World) *Decision {
 			Step: h.Step}
 	}
 	return nil
-}
-
-// Listed tells what the device's manifest says of the call.
-func Listed(c Call, w World) (manifest.Verdict, *Decision) {
-	if w.Manifest == nil {
-		return manifest.Verdict{}, refuse(DeviceAway, "%s", w.Away)
-	}
-	v, err := w.Manifest.Check(c.Capability, c.Args)
-	switch {
-	case errors.Is(err, manifest.ErrNotAllowed):
-		return v, refuse(NotListed, "%s does not allow this: %v.", c.Device, err)
-	case err != nil:
-		return v, refuse(BadArguments, "The arguments cannot be used: %v.", err)
-	}
-	return v, nil
 }

@@ -15,13 +15,16 @@ import (
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/test/signed"
 )
 
 var (
 	now         = time.Unix(1_800_000_000, 0)
 	key         = ed25519.NewKeyFromSeed([]byte(strings.Repeat("a", 32)))
 	otherKey    = ed25519.NewKeyFromSeed([]byte(strings.Repeat("b", 32)))
+	rootKey     = ed25519.NewKeyFromSeed([]byte(strings.Repeat("r", 32)))
 	list1       = mustManifest()
+	listSigned  = mustSign(list1, rootKey) // before the digest: signing sets the epoch
 	listDigest  = mustDigest(list1)
 	otherDigest = "sha256:" + strings.Repeat("0", 64)
 )
@@ -30,6 +33,9 @@ func mustManifest() *manifest.Manifest {
 	m, err := manifest.Parse([]byte(`
 v: 1
 device: web1
+privilege: User
+epoch: 1
+expiresAt: "2027-06-01T00:00:00Z"
 keys: {request: ["` + dsse.EncodeKey(key.Public().(ed25519.PublicKey)) + `"], approval: []}
 paths:
   fs.read: [{glob: /srv/nisse/**, approval: None}]
@@ -40,6 +46,32 @@ limits: {writeBytes: 4096, outputBytes: 4096, timeoutSeconds: 60}`))
 		panic(err)
 	}
 	return m
+}
+
+// mustSign the manifest an hour ago, and make the object that keeps it.
+func mustSign(m *manifest.Manifest, root ed25519.PrivateKey) *v1alpha1.DeviceManifest {
+	envelope, err := m.Sign(root, now.Add(-time.Hour))
+	if err != nil {
+		panic(err)
+	}
+	o, err := signed.Object("nisse", m, envelope)
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// resign what the world's manifest says now.
+func (w *World) resign(root ed25519.PrivateKey) {
+	text, err := w.Manifest.Spec.Text()
+	if err != nil {
+		panic(err)
+	}
+	m, err := manifest.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	w.Manifest = mustSign(m, root)
 }
 
 func mustDigest(m *manifest.Manifest) string {
@@ -69,12 +101,12 @@ func readStep() v1alpha1.PlanStep {
 // world in which ops works on wi-1, whose plan rev-1 (write a, write b, write a) is approved until in 10 minutes.
 func world() *World {
 	w := &World{
-		Now: now, Manifest: list1, ApprovalKeys: []ed25519.PublicKey{key.Public().(ed25519.PublicKey)},
+		Now: now, Manifest: listSigned.DeepCopy(), ApprovalKeys: []ed25519.PublicKey{key.Public().(ed25519.PublicKey)},
 		Agent: &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent-uid"}, Spec: v1alpha1.AgentSpec{
 			Tools: v1alpha1.Tools{Allow: []string{"fs.read", "fs.write", "exec", "submit_plan"}}, Devices: []string{"web1", "gone"},
 			People: []v1alpha1.AgentPerson{{Name: "lucas", May: []v1alpha1.Right{v1alpha1.RightInstruct, v1alpha1.RightApprove}}, {Name: "vera", May: []v1alpha1.Right{v1alpha1.RightApprove}}}}},
 		Item:   &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi-1", UID: "item-uid"}, Spec: v1alpha1.WorkItemSpec{Agent: "ops"}, Status: v1alpha1.WorkItemStatus{State: v1alpha1.WorkItemWorking}},
-		Device: &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: "web1"}, Spec: v1alpha1.DeviceSpec{ManifestDigest: listDigest}},
+		Device: &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: "web1"}, Spec: v1alpha1.DeviceSpec{RootKey: dsse.EncodeKey(rootKey.Public().(ed25519.PublicKey))}},
 	}
 	w.plan(1, write("a"), write("b"), write("a"))
 	w.approve(0)
@@ -165,7 +197,22 @@ func TestJudge(t *testing.T) {
 		"agent is gone":                        {change: func(w *World) { w.Agent = nil }, call: read(), verdict: Refuse, reason: ToolNotAllowed},
 		"other device":                         {call: Call{Device: "db1", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotAllowed, says: "web1, gone"},
 		"device that does not exist":           {change: func(w *World) { w.Device = nil }, call: Call{Device: "gone", Capability: "fs.read", Args: `{"path":"/x"}`}, verdict: Refuse, reason: DeviceNotFound},
-		"device that is away":                  {change: func(w *World) { w.Manifest, w.Away = nil, "web1 has not answered for 12 min" }, call: read(), verdict: Refuse, reason: DeviceAway, says: "12 min"},
+		"no manifest":                          {change: func(w *World) { w.Manifest = nil }, call: read(), verdict: Refuse, reason: NoManifest, says: "no DeviceManifest web1-user"},
+		"manifest going away":                  {change: func(w *World) { w.Manifest.DeletionTimestamp = &metav1.Time{Time: now} }, call: read(), verdict: Refuse, reason: NoManifest},
+		"none of this privilege":               {change: func(w *World) { w.Agent.Spec.Privilege, w.Manifest = v1alpha1.PrivilegeElevated, nil }, call: read(), verdict: Refuse, reason: NoManifest, says: "web1-elevated"},
+		"manifest is not signed":               {change: func(w *World) { w.Manifest.Spec.Signature = "" }, call: read(), verdict: Refuse, reason: ManifestUnsigned, says: "not signed yet"},
+		"manifest changed after signing":       {change: func(w *World) { w.Manifest.Spec.Paths.Read[0].Glob = "/**" }, call: read(), verdict: Refuse, reason: ManifestUnsigned, says: "changed after it was signed"},
+		"another key signed the manifest":      {change: func(w *World) { w.resign(otherKey) }, call: read(), verdict: Refuse, reason: ManifestUntrusted, says: "not of the device's root key"},
+		"manifest of another device":           {change: func(w *World) { w.Manifest.Spec.Device = "web2"; w.resign(rootKey) }, call: read(), verdict: Refuse, reason: ManifestUntrusted, says: "on web2"},
+		"manifest of another privilege": {change: func(w *World) {
+			w.Manifest.Spec.Privilege, w.Manifest.Spec.ExpiresAt = v1alpha1.PrivilegeElevated, "2027-03-01T00:00:00Z"
+			w.resign(rootKey)
+		}, call: read(), verdict: Refuse, reason: ManifestUntrusted, says: "privilege Elevated"},
+		"manifest that nobody could sign":      {change: func(w *World) { w.Manifest.Spec.Limits.TimeoutSeconds = 0 }, call: read(), verdict: Refuse, reason: ManifestInvalid},
+		"manifest has ended":                   {change: func(w *World) { w.Now = now.Add(200 * 24 * time.Hour) }, call: read(), verdict: Refuse, reason: ManifestExpired, says: "2027-06-01"},
+		"manifest was revoked":                 {change: func(w *World) { w.Device.Spec.RevokedEpoch = list1.Epoch }, call: read(), verdict: Refuse, reason: ManifestRevoked, says: "revoked"},
+		"an earlier epoch was revoked":         {change: func(w *World) { w.Device.Spec.RevokedEpoch = list1.Epoch - 1 }, call: read(), verdict: Free},
+		"a step, and its manifest was revoked": {change: func(w *World) { w.Device.Spec.RevokedEpoch = list1.Epoch }, call: call(write("a")), verdict: Refuse, reason: ManifestRevoked},
 		"path that is not listed":              {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/etc/shadow"}`}, verdict: Refuse, reason: NotListed, says: "/etc/shadow"},
 		"path with ..":                         {call: Call{Device: "web1", Capability: "fs.read", Args: `{"path":"/srv/nisse/../x"}`}, verdict: Refuse, reason: BadArguments},
 		"no item":                              {change: func(w *World) { w.Item, w.Plans, w.Gates = nil, nil, nil }, call: read(), verdict: Refuse, reason: NoWorkItem},
@@ -224,7 +271,7 @@ func TestJudge(t *testing.T) {
 		"revoked, an old answer":         {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); revoke(0)(w) }, call: call(write("a")), verdict: Repeat, step: 1},
 		"revoked, read-only call":        {change: revoke(0), call: read(), verdict: Free},
 		"revoked, read-only next step":   {change: func(w *World) { w.plan(2, readStep()); w.approve(1); revoke(0)(w) }, call: read(), verdict: Free},
-		"manifest changed since":         {change: func(w *World) { w.Device.Spec.ManifestDigest = otherDigest }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
+		"manifest changed since":         {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++; w.resign(rootKey) }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
 		"one character differs":          {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: `wants web1 · fs.write with path="/srv/nisse/a"; ops called it with path="/srv/nisse/A". Nothing was run.`},
 		"an argument more":               {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: `with encoding=(absent); ops called it with encoding="utf-8"`},
 		"another capability":             {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
@@ -309,7 +356,9 @@ func TestStillGood(t *testing.T) {
 		"tool taken away":     {change: func(w *World) { w.Agent.Spec.Tools.Allow = nil }, reason: ToolNotAllowed},
 		"device taken away":   {change: func(w *World) { w.Agent.Spec.Devices = nil }, reason: DeviceNotAllowed},
 		"job is not the step": {change: func(w *World) { w.Jobs[0].Spec.Args = `{"content":"x","path":"/srv/nisse/z"}` }, reason: DigestMismatch},
-		"manifest changed":    {change: func(w *World) { w.Device.Spec.ManifestDigest = otherDigest }, reason: ManifestChanged},
+		"manifest changed":    {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++; w.resign(rootKey) }, reason: ManifestChanged},
+		"manifest unsigned":   {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++ }, reason: ManifestUnsigned},
+		"manifest revoked":    {change: func(w *World) { w.Device.Spec.RevokedEpoch = list1.Epoch }, reason: ManifestRevoked},
 		"approval ended":      {change: func(w *World) { w.Now = now.Add(time.Hour) }, reason: ApprovalEnded},
 		"job's time is over":  {change: func(w *World) { w.Now = now.Add(time.Minute) }, reason: ApprovalEnded},
 		"closed by replan":    {change: func(w *World) { w.Item.Status.ClosedRevision = 1 }, reason: PlanClosed},

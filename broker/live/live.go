@@ -14,6 +14,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/judge"
+	"nisse.io/nisse/internal/names"
 )
 
 // Reader of one namespace.
@@ -28,10 +29,9 @@ type Reader struct {
 	Now          func() time.Time
 }
 
-// World of an agent's call to a device (empty: to none) for an item (empty: the active one). What does not exist is nil in it;
-// the manifest is left to the caller.
+// World of an agent's call to a device (empty: to none) for an item (empty: the active one). What does not exist is nil in it.
 func (r Reader) World(ctx context.Context, agent, item, device string) (judge.World, error) {
-	guess, err := r.guess(ctx, agent, item)
+	guess, privilege, err := r.guess(ctx, agent, item)
 	if err != nil {
 		return judge.World{}, err
 	}
@@ -54,6 +54,10 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 			}
 			return err
 		})
+		all.Go(func() (err error) {
+			w.Manifest, err = r.Manifest(reading, privilege, device)
+			return err
+		})
 	}
 	if guess != "" {
 		all.Go(func() error { return r.item(reading, guess, &of) })
@@ -64,6 +68,9 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 		if item = w.Agent.Status.ActiveWorkItem; item != "" {
 			err = r.item(ctx, item, &of)
 		}
+	}
+	if err == nil && device != "" && w.Agent != nil && w.Agent.Spec.Privilege != privilege {
+		w.Manifest, err = r.Manifest(ctx, w.Agent.Spec.Privilege, device)
 	}
 	if err != nil {
 		return judge.World{}, fmt.Errorf("read what the call is judged by: %w", err)
@@ -76,17 +83,27 @@ func (r Reader) World(ctx context.Context, agent, item, device string) (judge.Wo
 	return w, nil
 }
 
-// guess the item that the call is about, so that it can be read beside the agent and not after it. What the agent says, read live,
-// decides.
-func (r Reader) guess(ctx context.Context, agent, item string) (string, error) {
-	if item != "" {
-		return item, nil
-	}
+// guess the item that the call is about, and the agent's privilege, so that what depends on them can be read beside the agent and not
+// after it. What the agent says, read live, decides.
+func (r Reader) guess(ctx context.Context, agent, item string) (string, v1alpha1.Privilege, error) {
 	a := &v1alpha1.Agent{}
 	if err := r.Known.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: agent}, a); err != nil {
-		return "", client.IgnoreNotFound(err)
+		return item, "", client.IgnoreNotFound(err)
 	}
-	return a.Status.ActiveWorkItem, nil
+	if item == "" {
+		item = a.Status.ActiveWorkItem
+	}
+	return item, a.Spec.Privilege, nil
+}
+
+// Manifest of a device for agents of a privilege, whatever it is worth; nil when there is none.
+func (r Reader) Manifest(ctx context.Context, p v1alpha1.Privilege, device string) (*v1alpha1.DeviceManifest, error) {
+	m := &v1alpha1.DeviceManifest{}
+	found, err := r.get(ctx, names.Manifest(device, string(p)), m)
+	if !found {
+		return nil, err
+	}
+	return m, err
 }
 
 // ofItem leaves out the jobs of a namesake that was deleted and whose jobs are not collected yet.

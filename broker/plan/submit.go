@@ -40,16 +40,10 @@ const (
 	lockWait           = 10 * time.Second
 )
 
-// Manifests tells what devices allow: nil and a sentence for people when that is not known now.
-type Manifests interface {
-	Manifest(ctx context.Context, d *v1alpha1.Device) (*manifest.Manifest, string)
-}
-
 // Submitter of one namespace. All fields are required.
 type Submitter struct {
 	Live      live.Reader
 	API       client.Client
-	Manifests Manifests
 	Locks     *serial.Keys
 	Rates     *rates.Buckets
 	Log       *slog.Logger
@@ -121,7 +115,7 @@ func (s *Submitter) normalise(ctx context.Context, w judge.World, raw []Step) ([
 	if len(raw) > v1alpha1.PlanMaxSteps {
 		return nil, refusal("PlanTooLong", "%d steps; a plan has %d at most. Split the work.", len(raw), v1alpha1.PlanMaxSteps), nil
 	}
-	devices := map[string]*v1alpha1.Device{}
+	known := map[string]judge.World{}
 	steps := make([]v1alpha1.PlanStep, len(raw))
 	for i, r := range raw {
 		bad := func(reason, message string) ([]v1alpha1.PlanStep, *doors.ToolResult, error) {
@@ -138,29 +132,44 @@ func (s *Submitter) normalise(ctx context.Context, w judge.World, raw []Step) ([
 		} else if err != nil {
 			return nil, nil, err
 		}
-		d, seen := devices[r.Device]
-		if !seen && slices.Contains(w.Agent.Spec.Devices, r.Device) {
-			d = &v1alpha1.Device{}
-			if err := s.Live.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: r.Device}, d); apierrors.IsNotFound(err) {
-				d = nil
-			} else if err != nil {
-				return nil, nil, fmt.Errorf("read device %s: %w", r.Device, err)
+		at, seen := known[r.Device]
+		if !seen {
+			if at, err = s.at(ctx, w, r.Device); err != nil {
+				return nil, nil, err
 			}
-			devices[r.Device] = d
+			known[r.Device] = at
 		}
 		c := judge.Call{Device: r.Device, Capability: r.Capability, Args: string(args)}
-		at := w
-		at.Device = d
 		if no := judge.Device(c, at); no != nil {
 			return bad(no.Reason, no.Message)
 		}
-		at.Manifest, at.Away = s.Manifests.Manifest(ctx, d)
-		if _, no := judge.Listed(c, at); no != nil {
+		allowed, no := judge.Allows(at)
+		if no != nil {
 			return bad(no.Reason, no.Message)
 		}
-		steps[i] = v1alpha1.PlanStep{Device: r.Device, Capability: r.Capability, Args: string(args), ManifestDigest: d.Spec.ManifestDigest}
+		if _, no := judge.Listed(c, allowed); no != nil {
+			return bad(no.Reason, no.Message)
+		}
+		steps[i] = v1alpha1.PlanStep{Device: r.Device, Capability: r.Capability, Args: string(args), ManifestDigest: allowed.Digest}
 	}
 	return steps, nil, nil
+}
+
+// at a device: the world with it and its manifest. Nobody makes the broker read devices that are not theirs.
+func (s *Submitter) at(ctx context.Context, w judge.World, device string) (judge.World, error) {
+	if !slices.Contains(w.Agent.Spec.Devices, device) {
+		return w, nil
+	}
+	d := &v1alpha1.Device{}
+	switch err := s.Live.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: device}, d); {
+	case err == nil:
+		w.Device = d
+	case !apierrors.IsNotFound(err):
+		return w, fmt.Errorf("read device %s: %w", device, err)
+	}
+	var err error
+	w.Manifest, err = s.Live.Manifest(ctx, w.Agent.Spec.Privilege, device)
+	return w, err
 }
 
 // again finds the plan that this submission made before: by the call's ID, or because the same steps wait for an answer already.

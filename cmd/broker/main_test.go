@@ -34,8 +34,8 @@ import (
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/dsse"
-	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/test/apitest"
+	"nisse.io/nisse/test/signed"
 )
 
 func TestMain(m *testing.M) { apitest.Main(m) }
@@ -219,15 +219,19 @@ func (r *rig) startDevice() {
 	r.t.Helper()
 	files := filepath.Join(r.dir, "files")
 	r.must(os.Mkdir(files, 0o700))
-	text := []byte(fmt.Sprintf(`{"v":1,"device":"web1","keys":{"request":[%q],"approval":[%q]},"paths":{"fs.write":[{"glob":"%s/**","approval":"Required"}]},"limits":{"writeBytes":4096,"outputBytes":4096,"timeoutSeconds":30}}`,
-		public(r.request), public(r.approver), files))
-	m, err := manifest.Parse(text)
+	_, root, err := ed25519.GenerateKey(nil)
 	r.must(err)
-	digest, err := m.Digest()
-	r.must(err)
+	m, _ := signed.Manifest(r.t, root, namespace, fmt.Sprintf(`
+v: 1
+device: web1
+privilege: User
+keys: {request: [%q], approval: [%q]}
+paths: {fs.write: [{glob: "%s/**", approval: Required}]}
+limits: {writeBytes: 4096, outputBytes: 4096, timeoutSeconds: 30}`, public(r.request), public(r.approver), files))
 	_, key, err := ed25519.GenerateKey(nil)
 	r.must(err)
-	d, h, err := device.New(context.WithoutCancel(r.t.Context()), device.Options{Dir: r.t.TempDir(), Manifest: text, Key: key})
+	// It holds no manifest: the broker brings it.
+	d, h, err := device.New(context.WithoutCancel(r.t.Context()), device.Options{Dir: r.t.TempDir(), Device: "web1", RootKey: root.Public().(ed25519.PublicKey), Key: key})
 	r.must(err)
 	srv := httptest.NewServer(h)
 	r.t.Cleanup(func() {
@@ -236,7 +240,8 @@ func (r *rig) startDevice() {
 			r.t.Error(err)
 		}
 	})
-	r.create(&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web1"}, Spec: v1alpha1.DeviceSpec{URL: srv.URL, PublicKey: public(key), ManifestDigest: digest}})
+	r.create(&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web1"}, Spec: v1alpha1.DeviceSpec{URL: srv.URL, PublicKey: public(key), RootKey: public(root)}})
+	r.create(m)
 }
 
 func (r *rig) startPod() {

@@ -1,5 +1,5 @@
-// Command keys makes the approval key and the request key where they are missing, and publishes their public halves. The chart
-// runs it before everything else. It never replaces a key: devices trust the ones that exist.
+// Command keys makes the approval key and the request key where they are missing, and publishes their public halves. Told so, it makes
+// a root key too, which is the easy way and not the safe one: who reads it decides what devices allow. The chart runs it before everything else. It never replaces a key: devices trust the ones that exist.
 package main
 
 import (
@@ -24,16 +24,21 @@ const keyFile = "key.pem"
 
 func main() {
 	namespace := flag.String("namespace", "nisse-system", "namespace of the Secrets nisse-approval-key and nisse-request-key and the ConfigMap nisse-public-keys")
+	root := flag.Bool("root-key", false, "make a root key too, in the Secret nisse-root-key: whoever reads Secrets of the namespace then decides what devices allow")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := run(ctx, *namespace); err != nil {
+	names := []string{"approval", "request"}
+	if *root {
+		names = append(names, "root")
+	}
+	if err := run(ctx, *namespace, names); err != nil {
 		fmt.Fprintln(os.Stderr, "keys:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, namespace string) error {
+func run(ctx context.Context, namespace string, names []string) error {
 	// A pod's own account, or what KUBECONFIG names.
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
@@ -45,7 +50,7 @@ func run(ctx context.Context, namespace string) error {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
 	public := map[string]string{}
-	for _, name := range []string{"approval", "request"} {
+	for _, name := range names {
 		pub, err := ensure(ctx, c, namespace, "nisse-"+name+"-key")
 		if err != nil {
 			return err

@@ -54,7 +54,9 @@ func New(t testing.TB, change func(*v1alpha1.Agent)) *World {
 		w.Create(&v1alpha1.Person{ObjectMeta: w.meta(name), Spec: v1alpha1.PersonSpec{
 			Identities: v1alpha1.Identities{Matrix: "@" + name + ":example.org", Kubernetes: []string{name}}}})
 	}
-	w.Create(&v1alpha1.Device{ObjectMeta: w.meta("web1"), Spec: v1alpha1.DeviceSpec{URL: "http://192.0.2.1:7070", PublicKey: strings.Repeat("A", 43) + "=", ManifestDigest: Digest}})
+	for _, o := range Device(w.NS) {
+		w.Create(o)
+	}
 	w.Agent = NewAgent(w.NS, "ops")
 	if change != nil {
 		change(w.Agent)
@@ -97,7 +99,7 @@ func NewPlan(a *v1alpha1.Agent, item *v1alpha1.WorkItem, revision int32, args ..
 		Agent: a.Name, AgentUID: string(a.UID), WorkItem: v1alpha1.ObjectRef{Name: item.Name, UID: string(item.UID)}, Revision: revision,
 		CallID: fmt.Sprintf("call-%d", revision), ToolSchemaDigest: Digest, Body: "It is asked for.", Steps: []v1alpha1.PlanStep{}}}
 	for _, s := range args {
-		p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "fs.write", Args: s, ManifestDigest: Digest})
+		p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "fs.write", Args: s, ManifestDigest: ManifestDigest})
 	}
 	return p
 }
@@ -176,7 +178,7 @@ func (w *World) Plan(revision int32, args ...string) *v1alpha1.Plan {
 func (w *World) Gate(p *v1alpha1.Plan, now time.Time) *v1alpha1.Gate {
 	w.T.Helper()
 	w.Read(w.Item)
-	g, err := opening.Plan(p, w.Item, w.Agent, now)
+	g, err := opening.Plan(p, w.Item, w.Agent, Rules(len(p.Spec.Steps)), now)
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package devicemanifest
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/condition"
 	"nisse.io/nisse/controllers/pass"
-	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/internal/sanitize"
@@ -97,52 +95,53 @@ func judge(spec v1alpha1.DeviceManifestSpec, d *v1alpha1.Device, now time.Time) 
 		v.reason, v.message = reason, fmt.Sprintf(format, args...)
 		return v
 	}
-	if spec.Signature == "" {
-		return because(v1alpha1.ReasonUnsigned, "Sign it where the root key is: kubectl nisse manifest sign.")
-	}
-	m, end, err := read(&spec)
+	text, err := spec.Text()
 	if err != nil {
 		return because(v1alpha1.ReasonInvalidManifest, "%v.", err)
 	}
-	if v.digest, err = m.Digest(); err != nil {
-		return because(v1alpha1.ReasonInvalidManifest, "%v.", err)
+	kept := manifest.Kept{Text: text, Signature: spec.Signature}
+	if d != nil {
+		kept.RootKey, kept.Revoked = d.Spec.RootKey, d.Spec.RevokedEpoch
 	}
-	if d == nil {
+	m, err := kept.InForce(now)
+	if m != nil {
+		var bad error
+		if v.digest, bad = m.Digest(); bad != nil {
+			return because(v1alpha1.ReasonInvalidManifest, "%v.", bad)
+		}
+	}
+	switch {
+	case errors.Is(err, manifest.ErrUnsigned):
+		return because(v1alpha1.ReasonUnsigned, "Sign it where the root key is: kubectl nisse manifest sign.")
+	case errors.Is(err, manifest.ErrInvalid):
+		return because(v1alpha1.ReasonInvalidManifest, "%v.", err)
+	case d == nil:
 		v.signed = metav1.ConditionUnknown
 		return because(v1alpha1.ReasonDeviceNotFound, "Device %s does not exist; its root key is not known.", spec.Device)
-	}
-	root, err := dsse.ParseKey(d.Spec.RootKey)
-	if err != nil {
-		return because(v1alpha1.ReasonOtherKey, "Device %s: spec.rootKey: %v.", d.Name, err)
-	}
-	switch err := m.OpenAs(spec.Signature, []ed25519.PublicKey{root}); {
 	case errors.Is(err, manifest.ErrOtherText):
 		return because(v1alpha1.ReasonOtherText, "It was changed after it was signed; sign it again.")
-	case err != nil:
-		return because(v1alpha1.ReasonOtherKey, "The root key of device %s did not sign it: %v.", d.Name, err)
+	case errors.Is(err, manifest.ErrOtherKey):
+		return because(v1alpha1.ReasonOtherKey, "Device %s: %v.", d.Name, err)
 	}
-	v.signed, v.left = metav1.ConditionTrue, end.Sub(now)
+	v.signed = metav1.ConditionTrue
 	switch {
-	case m.Epoch <= d.Spec.RevokedEpoch:
+	case errors.Is(err, manifest.ErrRevoked):
 		return because(v1alpha1.ReasonRevoked, "Device %s was revoked up to epoch %d; sign it again to bring it back.", d.Name, d.Spec.RevokedEpoch)
-	case v.left <= 0:
+	case errors.Is(err, manifest.ErrEnded):
 		return because(v1alpha1.ReasonManifestExpired, "It ended at %s; set expiresAt and sign it again.", m.ExpiresAt)
+	case err != nil:
+		return because(v1alpha1.ReasonInvalidManifest, "%v.", err)
 	}
+	end, err := m.Expiry()
+	if err != nil {
+		return because(v1alpha1.ReasonInvalidManifest, "%v.", err)
+	}
+	v.left = end.Sub(now)
 	return v
 }
 
-func read(spec *v1alpha1.DeviceManifestSpec) (*manifest.Manifest, time.Time, error) {
-	text, err := spec.Text()
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	m, err := manifest.Parse(text)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	end, err := m.Expiry()
-	return m, end, err
-}
+// +kubebuilder:rbac:groups=nisse.io,resources=devicemanifests;devices,verbs=list;watch
+// +kubebuilder:rbac:groups=nisse.io,resources=devicemanifests/status,verbs=patch
 
 // Setup adds the controller to the manager. A change of a Device is one of its manifests.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {

@@ -40,7 +40,7 @@ func spec() v1alpha1.DeviceManifestSpec {
 		Commands: []v1alpha1.ManifestCommand{{Argv: []string{"/usr/bin/systemctl", "{verb}", "nginx"}, TimeoutSeconds: 10, ManifestRule: rule,
 			Slots: map[string]v1alpha1.ManifestSlot{"verb": {Type: "enum", Values: []string{"restart"}}}}},
 		Repositories: []v1alpha1.ManifestRepositoryRule{{Operations: []string{"git.push"}, Glob: "/srv/r", Remotes: []string{"https://git.example.org/*"}, ManifestRule: rule}},
-		Packages:     []v1alpha1.ManifestPackageRule{{Operations: []string{"pkg.install"}, Names: []string{"nginx*"}, ManifestRule: rule}},
+		Packages:     []v1alpha1.ManifestPackageRule{{Operations: []string{"pkg.search"}, Names: []string{"nginx*"}, ManifestRule: rule}},
 		Processes:    []v1alpha1.ManifestProcessRule{{Operations: []string{"proc.kill"}, Owner: "Own", Signals: []string{"TERM"}, ManifestRule: rule}},
 		Containers:   []v1alpha1.ManifestContainerRule{{Operations: []string{"docker.container.list"}, Names: []string{"*"}, ManifestRule: v1alpha1.ManifestRule{Approval: "None"}}},
 		Desktop:      []v1alpha1.ManifestDesktopRule{{Operations: []string{"display.capture"}, ManifestRule: v1alpha1.ManifestRule{Approval: "Required", Signature: "Person"}}},

@@ -26,7 +26,7 @@ func quorum(t *testing.T, kind v1alpha1.GateKind) (*bench, *v1alpha1.Gate) {
 	var g *v1alpha1.Gate
 	var err error
 	if kind == v1alpha1.GatePlan {
-		g, err = opening.Plan(b.Plan(1, controllertest.Report), b.Item, b.Agent, b.now)
+		g, err = opening.Plan(b.Plan(1, controllertest.Report), b.Item, b.Agent, controllertest.Rules(1), b.now)
 	} else {
 		b.Update(b.Item, func() { b.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1", By: "lucas"} })
 		g, err = opening.Halt(b.Item, b.Agent, v1alpha1.GateHaltRef{Stop: "s1"}, b.now)

@@ -145,7 +145,11 @@ func (r *Reconciler) open(ctx context.Context, s *scope) error {
 	if agent.Spec.Suspend {
 		return pass.Stalled(v1alpha1.ReasonSuspended, "Agent %s is suspended; no gate opens meanwhile.", agent.Name)
 	}
-	g, err := opening.Plan(p, &item, &agent, r.Now())
+	rules, err := r.rules(ctx, p, &item, &agent)
+	var g *v1alpha1.Gate
+	if err == nil {
+		g, err = opening.Plan(p, &item, &agent, rules, r.Now())
+	}
 	switch {
 	case errors.Is(err, subject.ErrNotReady), errors.Is(err, render.ErrTooLong):
 		return pass.Stalled(v1alpha1.ReasonPlanNotReady, "rev-%d was not shown to anybody: %v.", p.Spec.Revision, err)

@@ -172,7 +172,9 @@ func TestNoGateOpens(t *testing.T) {
 		{name: "a float", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].Args = `{"n":1.5}` }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "float"},
 		{name: "an array", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].Args = `["/a"]` }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "must be an object"},
 		{name: "beyond the cap", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].Args = `{"content":"` + strings.Repeat("x", 16300) + `"}` }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "bytes, 16384 at most"},
-		{name: "too long when shown", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].Args = `{"content":"` + strings.Repeat("\x7f", 15000) + `"}` }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "too long to be shown"},
+		{name: "too long when shown", plan: func(p *v1alpha1.Plan) {
+			p.Spec.Steps[0].Args = `{"content":"` + strings.Repeat("\x7f", 15000) + `","path":"/srv/a"}`
+		}, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "too long to be shown"},
 		{name: "of an agent of another time", plan: func(p *v1alpha1.Plan) { p.Spec.AgentUID = "before" }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "another agent"},
 		{name: "of another agent", plan: func(p *v1alpha1.Plan) { p.Spec.Agent = "eve" }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "another agent"},
 		{name: "named otherwise", plan: func(p *v1alpha1.Plan) { p.Name = "wi-1-rev-7" }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "must be called wi-1-rev-1"},
@@ -191,6 +193,24 @@ func TestNoGateOpens(t *testing.T) {
 			b.HaltGate(v1alpha1.GateHaltRef{Stop: "s1"}, b.now)
 			b.Status(b.Item, func() { b.Item.Status.AnsweredStop = "s1" })
 		}, state: v1alpha1.PlanAwaitingApproval},
+		{name: "written by what the device allowed before", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].ManifestDigest = controllertest.Digest }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "what web1 allows has changed since step 1"},
+		{name: "a step that is not allowed", plan: func(p *v1alpha1.Plan) { p.Spec.Steps[0].Args = `{"content":"","path":"/etc/passwd"}` }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "does not allow this"},
+		{name: "a device that is gone", before: func(b *bench) {
+			for _, o := range controllertest.Device(b.NS) {
+				if err := b.Admin.Delete(b.T.Context(), o); err != nil {
+					b.T.Fatal(err)
+				}
+			}
+		}, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "does not exist"},
+		{name: "the manifest was changed", before: func(b *bench) {
+			m := controllertest.Device(b.NS)[1].(*v1alpha1.DeviceManifest)
+			b.Update(m, func() { m.Spec.Limits.WriteBytes++ })
+		}, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "changed after it was signed"},
+		{name: "the device was revoked", before: func(b *bench) {
+			d := controllertest.Device(b.NS)[0].(*v1alpha1.Device)
+			b.Update(d, func() { d.Spec.RevokedEpoch = 1<<53 - 1 })
+		}, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "was revoked"},
+		{name: "an agent of another privilege", agent: func(a *v1alpha1.Agent) { a.Spec.Privilege = v1alpha1.PrivilegeElevated }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonPlanNotReady, message: "web1-elevated does not exist"},
 		{name: "suspended", agent: func(a *v1alpha1.Agent) { a.Spec.Suspend = true }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonSuspended, message: "suspended"},
 		{name: "case 8: nobody may approve", agent: func(a *v1alpha1.Agent) { a.Spec.People[0].May = []v1alpha1.Right{v1alpha1.RightInstruct} }, state: v1alpha1.PlanNotReady, reason: v1alpha1.ReasonNoApprovers, message: "give one of its people the right"},
 		{name: "the agent is gone", before: func(b *bench) {
@@ -319,7 +339,7 @@ func TestForeignGateIsNotFollowed(t *testing.T) {
 			if err := b.Admin.Delete(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
-			p := b.Plan(1, `{"content":"","path":"/etc/passwd"}`)
+			p := b.Plan(1, `{"content":"","path":"/srv/b"}`)
 			if hidden {
 				b.r.Client = hiding{b.Admin}
 			}

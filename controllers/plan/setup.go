@@ -12,7 +12,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=nisse.io,resources=plans;gates;workitems;agents,verbs=list;watch
-// +kubebuilder:rbac:groups=nisse.io,resources=gates;workitems;agents,verbs=get
+// +kubebuilder:rbac:groups=nisse.io,resources=gates;workitems;agents;devices;devicemanifests,verbs=get
 // +kubebuilder:rbac:groups=nisse.io,resources=gates;approvals,verbs=create
 // +kubebuilder:rbac:groups=nisse.io,resources=plans/status,verbs=patch
 

@@ -395,7 +395,7 @@ func TestNamesakesObjectsDoNotCount(t *testing.T) {
 	b.Create(p)
 	old := b.Item.DeepCopy()
 	old.UID = "of another time"
-	g, err := opening.Plan(p, old, b.Agent, b.now)
+	g, err := opening.Plan(p, old, b.Agent, controllertest.Rules(1), b.now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"nisse.io/nisse/gateway/progress"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
@@ -87,6 +89,22 @@ func again(age time.Duration) time.Duration {
 	return min(max(age/2, time.Second), 5*time.Minute)
 }
 
+// asked is what is shown of a gate: its message, with the code in its last line where only the code approves. The code is in no object.
+func asked(g *v1alpha1.Gate) string {
+	head, reply, ok := cutLast(g.Spec.Message, "\nReply  approve <code>")
+	if g.Spec.Tier != v1alpha1.TierHigh || !ok {
+		return g.Spec.Message
+	}
+	return head + "\nReply  approve " + approval.Code(g.Spec.Digest, string(g.UID)) + reply
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
 func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []string) error {
 	t, err := items.Thread(tx, w)
 	if err != nil {
@@ -96,7 +114,7 @@ func show(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem, approvers []stri
 	if err := progress.Flush(tx, w.Name); err != nil {
 		return err
 	}
-	for n, content := range render.Gate(g.Spec.Message, approvers) {
+	for n, content := range render.Gate(asked(g), approvers) {
 		if err := tx.Send(items.In(t, store.Outbound{ID: part(g, n), Sender: store.ByApprovals, Content: content.JSON(), Must: true})); err != nil {
 			return err
 		}
@@ -112,7 +130,7 @@ func conclude(tx *store.Tx, g *v1alpha1.Gate, w *v1alpha1.WorkItem) error {
 	if err := tx.Release(Parts(g)); err != nil {
 		return err
 	}
-	messages := render.Ended(Ended(g), g.Spec.Message)
+	messages := render.Ended(Ended(g), asked(g))
 	send := func(id string, n int) error {
 		return tx.Send(items.In(t, store.Outbound{ID: id, Sender: store.ByApprovals, Replaces: part(g, n), Content: messages[n].JSON()}))
 	}

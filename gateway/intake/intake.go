@@ -216,7 +216,7 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 		out[i] = routing.Gate{
 			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: routing.GateKind(g.Spec.Kind), Revision: g.Spec.Revision,
 			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
-			Code: approval.Code(g.Spec.Digest, string(g.UID)),
+			Code: approval.Code(g.Spec.Digest, string(g.UID)), ByCode: g.Spec.Tier == v1alpha1.TierHigh,
 		}
 		if g.Open() {
 			if err := d.settle(ctx, &out[i], e); err != nil {

@@ -71,6 +71,9 @@ func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	}
 	if c.Code == "" {
 		g := named[0]
+		if g.ByCode {
+			return gates(fmt.Sprintf("Nothing was approved: rev-%d for %s wants its code. Read it; if it is right: `approve %s`.", g.Revision, quoted(g), g.Code))
+		}
 		if doubt := v.meant(e, g, func(o Gate) bool { return o.Kind != Halt && (c.Revision == 0 || c.Revision == o.Revision) }); doubt != "" {
 			return gates(fmt.Sprintf("Nothing was approved: %s. Read rev-%d for %s; if it is right: `approve %s`.", doubt, g.Revision, quoted(g), g.Code))
 		}
@@ -243,6 +246,9 @@ func (v View) how(open []Gate) string {
 	case open[0].Kind == Halt:
 		return "Type exactly " + answers + "."
 	}
+	if open[0].ByCode {
+		return fmt.Sprintf("Type exactly `approve %s`, or `reject <why>`.", open[0].Code)
+	}
 	return fmt.Sprintf("Type exactly `approve rev-%d`, or `reject <why>`.", open[0].Revision)
 }
 
@@ -263,7 +269,7 @@ func (v View) open(open []Gate) string {
 			continue
 		}
 		same := pick(open, func(o Gate) bool { return o.Kind == Plan && o.Revision == g.Revision })
-		if len(same) > 1 {
+		if len(same) > 1 || g.ByCode {
 			fmt.Fprintf(&b, "rev-%d for %s: `approve %s`", g.Revision, quoted(g), g.Code)
 			continue
 		}

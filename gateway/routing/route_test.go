@@ -161,6 +161,7 @@ func TestDecisions(t *testing.T) {
 	no.Approve = false
 	told := func(text string) Route { return Route{Kind: Tell, Person: "lucas", Tell: text, Gates: true} }
 	one := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1")}}
+	high := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1", func(g *Gate) { g.ByCode = true })}}
 	halted := View{Active: waits(nginx()), Gates: []Gate{halt("wi-1")}}
 	two := View{Gates: []Gate{rev(1, "wi-2", func(g *Gate) { g.Title, g.Code = "disk", "BBBBBB" }), rev(1, "wi-1")}}
 	answer := func(a string, approve bool, text string) Route {
@@ -175,6 +176,11 @@ func TestDecisions(t *testing.T) {
 		"approve rev-1":            {say(lucas, "approve rev-1", one), yes},
 		"bare":                     {say(lucas, "approve", one), yes},
 		"by code":                  {say(lucas, "approve aaaaab", one), edit(yes, func(r *Route) { r.Evidence = "TypedCode" })},
+		"High, by revision":        {say(lucas, "approve rev-1", high), told("Nothing was approved: rev-1 for \"nginx\" wants its code. Read it; if it is right: `approve AAAAAB`.")},
+		"High, bare":               {say(lucas, "approve", high), told("Nothing was approved: rev-1 for \"nginx\" wants its code. Read it; if it is right: `approve AAAAAB`.")},
+		"High, by code":            {say(lucas, "approve AAAAAB", high), edit(yes, func(r *Route) { r.Evidence = "TypedCode" })},
+		"High, a wrong code":       {say(lucas, "approve ZZZZZZ", high), told("No open plan has the code ZZZZZZ. Type exactly `approve AAAAAB`, or `reject <why>`.")},
+		"High, rejected":           {say(lucas, "reject rev-1 no", high), edit(no, func(r *Route) { r.Text = "no" })},
 		"in the thread":            {say(lucas, "approve", View{Thread: nginx(), Gates: one.Gates}), yes},
 		"one who may only approve": {say(vera, "approve", one), edit(yes, func(r *Route) { r.Person = "vera" })},
 		"reject":                   {say(lucas, "reject use daily.txt", one), edit(no, func(r *Route) { r.Text = "use daily.txt" })},

@@ -92,6 +92,8 @@ type Gate struct {
 	Approvers []string
 	// Code that names this gate and no other.
 	Code string
+	// ByCode: nothing but the code approves it.
+	ByCode bool
 	// Open while nobody has decided.
 	Open bool
 	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been

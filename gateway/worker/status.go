@@ -9,6 +9,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/sanitize"
 )
 
@@ -67,7 +68,11 @@ func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string,
 	case gate != nil && gate.Spec.Kind == v1alpha1.GateHalt:
 		return "stopped, waits for " + people(gate.Spec.Approvers, asker) + ": `continue`, `replan <advice>` or `abandon`"
 	case gate != nil:
-		return fmt.Sprintf("waits for %s: `approve rev-%d` or `reject <why>`", people(gate.Spec.Approvers, asker), gate.Spec.Revision)
+		name := fmt.Sprintf("rev-%d", gate.Spec.Revision)
+		if gate.Spec.Tier == v1alpha1.TierHigh {
+			name = approval.Code(gate.Spec.Digest, string(gate.UID))
+		}
+		return fmt.Sprintf("waits for %s: `approve %s` or `reject <why>`", people(gate.Spec.Approvers, asker), name)
 	case i.Unasked():
 		return "stopped, and its question has ended: type `stop` to be asked again how to go on"
 	case i.Stopped(), i.Halted():

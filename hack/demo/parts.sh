@@ -176,7 +176,6 @@ tag() { recall "$1" | sed 's/.*://'; }
 
 # bring_device : nisse-device on this machine, as a user who may write to one directory
 bring_device() {
-  local request approval
   hint "port $device_port on $NODEIP may be taken; choose another with DEVICE_PORT"
   if ! id "$device_user" >/dev/null 2>&1; then
     ours user
@@ -192,24 +191,36 @@ bring_device() {
   install -d -m 0700 -o "$device_user" -g "$(id -gn "$device_user")" "$device_dir/state"
   [ -s "$device_dir/state/device.key" ] || as_device init --dir "$device_dir/state"
 
-  # It trusts the keys of this very installation.
-  request=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.request}')
-  approval=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.approval}')
-  sed -e "s|^device: .*|device: web1|; s|^  request: .*|  request: [\"$request\"]|; s|^  approval: .*|  approval: [\"$approval\"]|" \
-    "$root/config/device/manifest.yaml" >"$device_dir/manifest.yaml"
+  # The root key stays here: the cluster never sees it, only what it signed.
+  compile ./cmd/kubectl-nisse kubectl-nisse
+  [ -s "$demo_dir/root.key" ] || remember root-key "$("$bin/kubectl-nisse" keygen --out "$demo_dir/root.key" | sed -n 's/^rootKey: //p')"
   sed -e "s|^listen: .*|listen: [\"$NODEIP:$device_port\"]|; s|^stateDir: .*|stateDir: $device_dir/state|" \
-    -e "s|^manifest: .*|manifest: $device_dir/manifest.yaml|; s|^key: .*|key: $device_dir/state/device.key|" \
+    -e "s|^device: .*|device: web1|; s|^rootKey: .*|rootKey: $(recall root-key)|; s|^key: .*|key: $device_dir/state/device.key|" \
     "$root/config/device/config.yaml" >"$device_dir/config.yaml"
-  chmod 0644 "$device_dir/manifest.yaml" "$device_dir/config.yaml"
+  chmod 0644 "$device_dir/config.yaml"
 
-  restart_if_new device "$bin/nisse-device" "$device_dir/manifest.yaml" "$device_dir/config.yaml"
+  restart_if_new device "$bin/nisse-device" "$device_dir/config.yaml"
   start device "${device_identity[@]}" "$bin/nisse-device" run --config "$device_dir/config.yaml"
   expect device 10 device_listens
   as_device id --config "$device_dir/config.yaml" | tee "$device_dir/id.txt"
   remember device-key "$(id_field publicKey)"
-  remember device-manifest "$(id_field manifestDigest)"
-  [ -n "$(recall device-key)" ] && [ -n "$(recall device-manifest)" ]
-  tell "this machine, as user $device_user, allowed: $files"
+  [ -n "$(recall device-key)" ] && [ -n "$(recall root-key)" ]
+  sign_manifest
+  tell "this machine, as user $device_user, allowed: $files (root key: $demo_dir/root.key)"
+}
+
+# sign_manifest : what the machine allows, by the keys of this very installation; signed again only when it says something else
+sign_manifest() {
+  local request approval wanted=$device_dir/unsigned.yaml signed=$device_dir/manifest.yaml
+  request=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.request}')
+  approval=$(kubectl --namespace "$system_namespace" get configmap nisse-public-keys -o 'jsonpath={.data.approval}')
+  sed -e "s|^\( *\)request: .*|\1request: [\"$request\"]|; s|^\( *\)approval: .*|\1approval: [\"$approval\"]|" \
+    -e "s|namespace: nisse}|namespace: $agents_namespace}|" "$root/config/device/manifest.yaml" >"$wanted"
+  [ ! -s "$signed" ] || [ "$(recall signed-of)" != "$(sha256sum <"$wanted")" ] || return 0
+  sed -e "s|^  expiresAt: .*|  expiresAt: \"$(date --utc --date '+365 days' +%Y-%m-%dT00:00:00Z)\"|" "$wanted" |
+    "$bin/kubectl-nisse" manifest sign -f - --key "$demo_dir/root.key" >"$signed.new"
+  mv "$signed.new" "$signed"
+  remember signed-of "$(sha256sum <"$wanted")"
 }
 
 device_identity=(setpriv --reuid="$device_user" --regid="$device_user" --init-groups --no-new-privs)
@@ -231,7 +242,7 @@ patches:
   patch: |
     [{"op": "replace", "path": "/spec/url", "value": "http://$NODEIP:$device_port"},
      {"op": "replace", "path": "/spec/publicKey", "value": "$(recall device-key)"},
-     {"op": "replace", "path": "/spec/manifestDigest", "value": "$(recall device-manifest)"}]
+     {"op": "replace", "path": "/spec/rootKey", "value": "$(recall root-key)"}]
 - target: {kind: Secret, name: model-ops}
   patch: '[{"op": "replace", "path": "/stringData/token", "value": "$(recall model-key)"}]'
 - target: {kind: Agent, name: ops}
@@ -243,6 +254,7 @@ EOF
   hint "look at: kubectl -n $agents_namespace describe agent ops"
   # Server-side: a client-side apply would copy the token into an annotation.
   kubectl apply --server-side --force-conflicts -k "$dir"
+  kubectl apply --server-side --force-conflicts -f "$device_dir/manifest.yaml"
   if ! { awaits device/web1 Online && awaits agent/ops Connected && awaits agent/ops Ready; }; then
     kube get agent ops -o 'jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}'
     kube get device web1 -o 'jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}'

@@ -149,7 +149,11 @@ func Parse(text []byte) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	c, err := canonical.JSON(j)
+	return parseJSON(j)
+}
+
+func parseJSON(text []byte) (*Manifest, error) {
+	c, err := canonical.JSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}

@@ -167,7 +167,14 @@ func approval(name, approver string, kind api.ChannelKind) *api.Approval {
 }
 
 func device(name string) *api.Device {
-	return &api.Device{ObjectMeta: meta(name), Spec: api.DeviceSpec{URL: "http://127.0.0.1:1", PublicKey: strings.Repeat("A", 43) + "=", ManifestDigest: digest}}
+	return &api.Device{ObjectMeta: meta(name), Spec: api.DeviceSpec{URL: "http://127.0.0.1:1", PublicKey: strings.Repeat("A", 43) + "=", RootKey: strings.Repeat("A", 43) + "="}}
+}
+
+// deviceManifest of a device of that name.
+func deviceManifest(device string) *api.DeviceManifest {
+	key := []string{strings.Repeat("A", 43) + "="}
+	return &api.DeviceManifest{ObjectMeta: meta(device + "-user"), Spec: api.DeviceManifestSpec{Device: device, Privilege: api.PrivilegeUser, ExpiresAt: "2027-01-01T00:00:00Z",
+		Keys: api.ManifestKeys{Request: key, Approval: key}, Limits: api.ManifestLimits{WriteBytes: 1, OutputBytes: 1, TimeoutSeconds: 1}}}
 }
 
 func person(name string) *api.Person {

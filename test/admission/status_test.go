@@ -33,6 +33,8 @@ func TestStatusWriters(t *testing.T) {
 		{"person", lucas, func(n string) client.Object { return person(n) }, map[string]any{"observedGeneration": int64(1)}, []string{manager}},
 		{"job state", broker, func(n string) client.Object { return job(n) }, map[string]any{"state": "Succeeded"}, []string{broker}},
 		{"device", lucas, func(n string) client.Object { return device(n) }, map[string]any{"observedGeneration": int64(1)}, []string{broker}},
+		{"device revoked epoch", lucas, func(n string) client.Object { return device(n) }, map[string]any{"revokedEpoch": int64(7)}, []string{broker}},
+		{"manifest", lucas, func(n string) client.Object { return deviceManifest(n) }, map[string]any{"digest": digest}, []string{manager}},
 		{"agent active item", lucas, func(n string) client.Object { return newAgent(n) }, map[string]any{"activeWorkItem": "w"}, []string{manager}},
 		{"agent conversation", lucas, func(n string) client.Object { return newAgent(n) },
 			map[string]any{"conversation": map[string]any{"connected": true, "reason": "Connected"}}, []string{gateway}},

@@ -95,6 +95,7 @@ func (r *rig) device(n int) {
 	if err := r.Admin.Get(r.t.Context(), client.ObjectKey{Namespace: r.Namespace, Name: stack.Device}, &d); err != nil {
 		r.t.Fatal(err)
 	}
+	m := r.Manifest(api.PrivilegeUser)
 	target, err := devices.TargetOf(&d)
 	if err != nil {
 		r.t.Fatal(err)
@@ -122,7 +123,7 @@ func (r *rig) device(n int) {
 			r.t.Fatal(err)
 		}
 		begun = time.Now()
-		a, err := c.Call(r.t.Context(), target, wire.Request{V: wire.Version, Device: stack.Device, ManifestDigest: d.Spec.ManifestDigest, Capability: "exec", Args: string(args),
+		a, err := c.Call(r.t.Context(), target, wire.Request{V: wire.Version, Device: stack.Device, ManifestDigest: m.Status.Digest, Capability: "exec", Args: string(args),
 			Deed: deed.Free("bench", fmt.Sprint(i)), At: begun.Unix(), ExpiresAt: begun.Add(time.Minute).Unix(), CorrelationID: "bench", Agent: stack.Agent})
 		if err != nil || a.State != wire.Succeeded {
 			r.t.Fatalf("%+v, %v", a, err)

@@ -134,7 +134,7 @@ func (h *house) call(r *request, c judge.Call) {
 	switch d.Verdict {
 	case judge.Free:
 		id := deed.Free(string(h.agent.UID), string(h.cluster.item.UID)+"/"+c.ID)
-		body, err := wire.SignRequest(h.keys["request"], wire.Request{V: wire.Version, Device: c.Device, ManifestDigest: h.device.Spec.ManifestDigest, Capability: c.Capability, Args: c.Args,
+		body, err := wire.SignRequest(h.keys["request"], wire.Request{V: wire.Version, Device: c.Device, ManifestDigest: h.digest, Capability: c.Capability, Args: c.Args,
 			Deed: id, At: h.now.Unix(), ExpiresAt: h.now.Unix() + 60, CorrelationID: "wi", Agent: "ops"})
 		h.must(err)
 		h.net = append(h.net, packet{body: body, deed: id, from: r})
@@ -266,10 +266,14 @@ func (h *house) submitPlan(id string, args json.RawMessage) doors.ToolResult {
 		if err != nil {
 			return refused(judge.BadArguments)
 		}
-		if _, no := judge.Listed(judge.Call{Device: s.Device, Capability: s.Capability, Args: string(a)}, w); no != nil {
+		allowed, no := judge.Allows(w)
+		if no == nil {
+			_, no = judge.Listed(judge.Call{Device: s.Device, Capability: s.Capability, Args: string(a)}, allowed)
+		}
+		if no != nil {
 			return dispatch.Result(*no)
 		}
-		steps = append(steps, api.PlanStep{Device: s.Device, Capability: s.Capability, Args: string(a), ManifestDigest: h.device.Spec.ManifestDigest})
+		steps = append(steps, api.PlanStep{Device: s.Device, Capability: s.Capability, Args: string(a), ManifestDigest: h.digest})
 	}
 	pending := func(p *api.Plan) doors.ToolResult {
 		return doors.ToolResult{Status: doors.Pending, Gate: names.PlanGate(p.Name), Revision: p.Spec.Revision}

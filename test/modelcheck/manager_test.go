@@ -10,6 +10,7 @@ import (
 	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/workitem/workflow"
+	"nisse.io/nisse/internal/manifest"
 )
 
 // keepGates drops the gates whose question no longer stands, and opens the one that is missing.
@@ -31,7 +32,7 @@ func (h *house) keepGates() {
 			g, err = opening.Halt(&c.item, &h.agent, *held, h.now)
 		}
 	} else if latest != nil && latest.Spec.Revision > c.item.Status.ClosedRevision && !h.hasGate(latest.Name) {
-		g, err = opening.Plan(latest, &c.item, &h.agent, h.now)
+		g, err = opening.Plan(latest, &c.item, &h.agent, slices.Repeat([]manifest.Rule{{Approval: manifest.Required}}, len(latest.Spec.Steps)), h.now)
 	}
 	h.must(err)
 	if g != nil {

@@ -34,6 +34,7 @@ import (
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/test/signed"
 )
 
 const (
@@ -99,8 +100,8 @@ type world struct {
 	agent    api.Agent
 	people   []api.Person
 	device   api.Device
-	manifest *manifest.Manifest
-	text     []byte
+	manifest *api.DeviceManifest
+	digest   string
 	keys     map[string]ed25519.PrivateKey
 	cluster  *cluster
 	older    *cluster
@@ -119,24 +120,29 @@ func seeded(b byte) ed25519.PrivateKey {
 func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519.PublicKey) }
 
 func newWorld(t T, dir string) *world {
-	w := &world{t: t, dir: dir, now: time.Unix(1_800_000_000, 0), keys: map[string]ed25519.PrivateKey{"request": seeded(1), "approval": seeded(2), "device": seeded(3)}}
+	w := &world{t: t, dir: dir, now: time.Unix(1_800_000_000, 0), keys: map[string]ed25519.PrivateKey{"request": seeded(1), "approval": seeded(2), "device": seeded(3), "root": seeded(4)}}
 	w.must(os.MkdirAll(filepath.Join(dir, "out"), 0o755))
-	w.text = fmt.Appendf(nil, `{"v":1,"device":"d","keys":{"request":[%q],"approval":[%q]},"limits":{"writeBytes":1,"outputBytes":4096,"timeoutSeconds":30},
+	text := fmt.Appendf(nil, `{"v":1,"device":"d","privilege":"User","epoch":1,"expiresAt":"2027-12-01T00:00:00Z","keys":{"request":[%q],"approval":[%q]},"limits":{"writeBytes":1,"outputBytes":4096,"timeoutSeconds":30},
 		"commands":[{"argv":["/usr/bin/mktemp","{f}"],"slots":{"f":{"type":"path","glob":%q}},"approval":"Required"},
 			{"argv":["/usr/bin/mktemp","-q","{f}"],"slots":{"f":{"type":"path","glob":%q}},"approval":"None"}]}`,
 		dsse.EncodeKey(public(w.keys["request"])), dsse.EncodeKey(public(w.keys["approval"])), filepath.Join(dir, "out", "plan*"), filepath.Join(dir, "out", "free*"))
-	m, err := manifest.Parse(w.text)
+	m, err := manifest.Parse(text)
 	w.must(err)
-	digest, err := m.Digest()
+	envelope, err := m.Sign(w.keys["root"], w.now.Add(-time.Hour))
 	w.must(err)
-	w.manifest = m
+	w.manifest, err = signed.Object("nisse", m, envelope)
+	w.must(err)
+	w.digest, err = m.Digest()
+	w.must(err)
 	w.agent = api.Agent{ObjectMeta: metav1.ObjectMeta{Name: "ops", UID: "agent"}, Spec: api.AgentSpec{Workflow: api.WorkflowOperations, Tools: api.Tools{Allow: []string{manifest.Exec, tools.SubmitPlan, tools.AskHuman}}, Devices: []string{"d"},
 		People: []api.AgentPerson{{Name: "lucas", May: []api.Right{api.RightApprove}}}}}
 	w.people = []api.Person{{ObjectMeta: metav1.ObjectMeta{Name: "lucas"}, Spec: api.PersonSpec{Identities: api.Identities{Kubernetes: []string{"lucas@example.org"}}}}}
-	w.device = api.Device{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "device"}, Spec: api.DeviceSpec{ManifestDigest: digest, PublicKey: dsse.EncodeKey(public(w.keys["device"]))}}
+	w.device = api.Device{ObjectMeta: metav1.ObjectMeta{Name: "d", UID: "device"}, Spec: api.DeviceSpec{RootKey: dsse.EncodeKey(public(w.keys["root"])), PublicKey: dsse.EncodeKey(public(w.keys["device"]))}}
 	w.cluster = &cluster{item: api.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi", UID: "item"}, Spec: api.WorkItemSpec{Agent: "ops"},
 		Status: api.WorkItemStatus{State: api.WorkItemWorking}}, jobs: map[string]api.DeviceJob{}}
 	w.start()
+	_, err = w.daemon.Install(context.Background(), envelope)
+	w.must(err)
 	return w
 }
 
@@ -149,7 +155,7 @@ func (w *world) must(err error) {
 var errCrash = errors.New("power cut")
 
 func (w *world) start() {
-	d, h, err := device.New(context.Background(), device.Options{Dir: filepath.Join(w.dir, "state"), Manifest: w.text, Key: w.keys["device"],
+	d, h, err := device.New(context.Background(), device.Options{Dir: filepath.Join(w.dir, "state"), Device: "d", RootKey: public(w.keys["root"]), Key: w.keys["device"],
 		Now: func() time.Time { return w.now },
 		Fault: func() error {
 			if w.fault {
@@ -194,7 +200,7 @@ func (w *world) submit() {
 	p := api.Plan{ObjectMeta: metav1.ObjectMeta{Name: names.Plan("wi", rev), UID: types.UID(fmt.Sprint("plan", w.serial))},
 		Spec: api.PlanSpec{Agent: "ops", AgentUID: "agent", WorkItem: api.ObjectRef{Name: "wi", UID: "item"}, Revision: rev, ToolSchemaDigest: manifest.SchemaDigest()}}
 	for s := 1; s <= steps; s++ {
-		p.Spec.Steps = append(p.Spec.Steps, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.device.Spec.ManifestDigest})
+		p.Spec.Steps = append(p.Spec.Steps, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.digest})
 	}
 	digest, err := judge.PlanDigest(&w.agent, &w.cluster.item, &p, statement)
 	w.must(err)

@@ -34,6 +34,7 @@ import (
 	"nisse.io/nisse/internal/testrig/port"
 	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/scriptedmodel"
+	"nisse.io/nisse/test/signed"
 )
 
 const password = "correct horse battery"
@@ -157,29 +158,17 @@ func (s *Stack) UserID(name string) string { return "@" + name + s.suffix + ":" 
 
 func (s *Stack) startDevice(ctx context.Context) {
 	s.T.Helper()
-	s.key("approval")
-	s.key("request")
+	for _, name := range []string{"approval", "request", "root"} {
+		s.key(name)
+	}
 	s.must(os.MkdirAll(s.Files, 0o755))
 	s.ports["device"] = port.For(s.T)
-	s.write("device/manifest.yaml", []byte(fmt.Sprintf(`
-v: 1
-device: %s
-keys: {request: ["%s"], approval: ["%s"]}
-paths:
-  fs.read: [{glob: "%[4]s/**", approval: None}]
-  fs.list: [{glob: "%[4]s/**", approval: None}]
-  fs.stat: [{glob: "%[4]s/**", approval: None}]
-  fs.write: [{glob: "%[4]s/**", approval: Required}]
-commands:
-- {argv: [/usr/bin/df, -h], approval: None}
-- {argv: [/usr/bin/touch, "{file}"], slots: {file: {type: path, glob: "%[4]s/*"}}, approval: Required}
-limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}
-`, Device, s.public["request"], s.public["approval"], s.Files)), 0o644)
 	dir := filepath.Join(s.Dir, "device")
 	s.run(ctx, "nisse-device", "init", "--dir", dir)
-	cfg := s.write("device/config.yaml", []byte(fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\nstateDir: %s\nmanifest: %s/manifest.yaml\nkey: %s/device.key\nallowRoot: true\n", s.ports["device"], dir, dir, dir)), 0o644)
-	out := s.run(ctx, "nisse-device", "id", "--config", cfg)
-	s.launch("nisse-device", nil, "run", "--config", cfg)
+	s.write("device/config.yaml", []byte(fmt.Sprintf("listen: [\"127.0.0.1:%d\"]\nstateDir: %s\ndevice: %s\nrootKey: %s\nkey: %s/device.key\nallowRoot: true\n",
+		s.ports["device"], dir, Device, s.public["root"], dir)), 0o644)
+	out := s.run(ctx, "nisse-device", "id", "--config", s.DeviceConfig())
+	s.launch("nisse-device", nil, "run", "--config", s.DeviceConfig())
 	// A broker that finds nobody there looks again after half a minute.
 	s.Wait(60*time.Second, "the device listens", func(ctx context.Context) error {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", s.ports["device"]))
@@ -189,7 +178,23 @@ limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}
 		return c.Close()
 	})
 	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Device}, Spec: api.DeviceSpec{
-		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), ManifestDigest: field(s.T, out, "manifestDigest")}})
+		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), RootKey: field(s.T, out, "rootKey")}})
+	// The machine holds no manifest; the broker brings this one.
+	m, _ := signed.Manifest(s.T, s.Key("root"), s.Namespace, fmt.Sprintf(`
+v: 1
+device: %s
+privilege: User
+keys: {request: ["%s"], approval: ["%s"]}
+paths:
+  fs.read: [{glob: "%[4]s/**", approval: None}]
+  fs.list: [{glob: "%[4]s/**", approval: None}]
+  fs.stat: [{glob: "%[4]s/**", approval: None}]
+  fs.write: [{glob: "%[4]s/**", approval: Required}]
+commands:
+- {argv: [/usr/bin/df, -h], approval: None}
+- {argv: [/usr/bin/touch, "{file}"], slots: {file: {type: path, glob: "%[4]s/*"}}, approval: Required}
+limits: {writeBytes: 65536, outputBytes: 262144, timeoutSeconds: 60}`, Device, s.public["request"], s.public["approval"], s.Files))
+	s.create(ctx, m)
 }
 
 // DeviceConfig is the path of the device daemon's configuration.

@@ -51,8 +51,8 @@ func Approvers(a *v1alpha1.Agent) []string {
 	return all
 }
 
-// Plan builds the gate of a plan. An error that wraps subject.ErrNotReady or render.ErrTooLong is the plan's own fault.
-func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, now time.Time) (*v1alpha1.Gate, error) {
+// Plan builds the gate of a plan, whose steps the devices have these rules for. An error that wraps subject.ErrNotReady or render.ErrTooLong is the plan's own fault.
+func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rules []manifest.Rule, now time.Time) (*v1alpha1.Gate, error) {
 	if err := subject.Check(p, item, agent); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,10 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, now 
 	g.Name = names.PlanGate(p.Name)
 	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, rule(p.Spec.Steps), p.Spec.Revision
 	g.Spec.Subject = v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}
-	g.Spec.Flags = render.Pitfalls(p.Spec.Steps)
+	if g.Spec.Tier, g.Spec.Flags, err = weigh(p.Spec.Steps, rules); err != nil {
+		return nil, err
+	}
+	g.Spec.Flags = append(g.Spec.Flags, render.Pitfalls(p.Spec.Steps)...)
 	if g.Spec.Digest, err = subject.PlanDigest(p, WindowSeconds); err != nil {
 		return nil, err
 	}
@@ -148,5 +151,5 @@ func rule(steps []v1alpha1.PlanStep) string {
 
 func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem, now time.Time) render.Gate {
 	s := g.Spec
-	return render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, AskedAt: now, ExpiresAt: s.ExpiresAt.Time}
+	return render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, AskedAt: now, ExpiresAt: s.ExpiresAt.Time, ByCode: s.Tier == v1alpha1.TierHigh}
 }

@@ -69,7 +69,7 @@ func TestPlanGateLivesAsLongAsTheAgentSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, w := objects()
 			a.Spec.Limits = tc.limits
-			g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, now)
+			g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, controllertest.Rules(1), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestPlanGateSaysWhy(t *testing.T) {
 			a, w := objects()
 			p := controllertest.NewPlan(a, w, 1, controllertest.Report)
 			p.Spec.Steps = tc.steps
-			g, err := opening.Plan(p, w, a, now)
+			g, err := opening.Plan(p, w, a, controllertest.Rules(len(tc.steps)), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestHaltGate(t *testing.T) {
 func TestNobodyToAsk(t *testing.T) {
 	a, w := objects()
 	a.Spec.People = a.Spec.People[1:]
-	if _, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, now); !errors.Is(err, opening.ErrNoApprovers) {
+	if _, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, controllertest.Rules(1), now); !errors.Is(err, opening.ErrNoApprovers) {
 		t.Errorf("plan: %v", err)
 	}
 	w.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"}
@@ -176,7 +176,7 @@ func TestNobodyToAsk(t *testing.T) {
 		t.Errorf("halt: %v", err)
 	}
 	// The plan's own fault is told first: mending the people would not help.
-	if _, err := opening.Plan(controllertest.NewPlan(a, w, 1), w, a, now); !errors.Is(err, subject.ErrNotReady) {
+	if _, err := opening.Plan(controllertest.NewPlan(a, w, 1), w, a, nil, now); !errors.Is(err, subject.ErrNotReady) {
 		t.Errorf("empty plan: %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestCreateTwice(t *testing.T) {
 	b := controllertest.New(t, nil)
 	p := b.Plan(1, controllertest.Report)
 	build := func(at time.Time) *v1alpha1.Gate {
-		g, err := opening.Plan(p, b.Item, b.Agent, at)
+		g, err := opening.Plan(p, b.Item, b.Agent, controllertest.Rules(1), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func (failing) Create(context.Context, client.Object, ...client.CreateOption) er
 
 func TestCreateFails(t *testing.T) {
 	a, w := objects()
-	g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, now)
+	g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report), w, a, controllertest.Rules(1), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestPlanGateTellsPitfalls(t *testing.T) {
 	a, w := objects()
 	p := controllertest.NewPlan(a, w, 1, controllertest.Report)
 	p.Spec.Steps[0].Args = `{"content":"","path":"/srv/nisse/r` + "\u0435" + `port.txt"}`
-	g, err := opening.Plan(p, w, a, now)
+	g, err := opening.Plan(p, w, a, controllertest.Rules(1), now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,8 +128,8 @@ func MayApprove(in Input) (string, string, bool) {
 
 // EvidenceSuffices wants evidence as good as the tier. A rejection at High needs no more than at Standard: refusing is safe.
 //
-// High asks for the code in an encrypted room from a verified device, or for a Person's own signature. Rooms are plain and
-// Approvals unsigned in this version, so nothing approves at High.
+// High asks for the code, which names this gate and nothing else, or for the person's own credentials at the API server. Rooms are plain
+// in this version, so the code keeps a person from approving by habit; it does not keep the homeserver from lying (ADR 9).
 func EvidenceSuffices(in Input) (string, string, bool) {
 	c, tier := in.Approval.Spec.Channel, in.Gate.Spec.Tier
 	typed := c.Kind == v1alpha1.ChannelKubernetes || c.Evidence == v1alpha1.EvidenceTyped || c.Evidence == v1alpha1.EvidenceTypedCode
@@ -142,7 +142,7 @@ func EvidenceSuffices(in Input) (string, string, bool) {
 		if in.Approval.Spec.Decision == v1alpha1.DecisionReject {
 			return v1alpha1.ReasonEvidenceTooWeak, "A reaction is not enough here: type `reject` with what the gate names.", !typed
 		}
-		return v1alpha1.ReasonEvidenceTooWeak, "This gate is of tier High: it wants its code from an encrypted room and a verified device, or the person's own signature; neither is to be had yet.", true
+		return v1alpha1.ReasonEvidenceTooWeak, "This gate is of tier High: type `approve` with the code that it shows.", c.Kind != v1alpha1.ChannelKubernetes && c.Evidence != v1alpha1.EvidenceTypedCode
 	}
 	return v1alpha1.ReasonEvidenceTooWeak, fmt.Sprintf("Tier %s is not known to this version; nothing is enough for it.", quoted(string(tier))), true
 }

@@ -146,8 +146,20 @@ func TestJudge(t *testing.T) {
 		{"a code from a plain room at High", func(in *Input) {
 			in.Gate.Spec.Tier = v1alpha1.TierHigh
 			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTypedCode)
-		}, v1alpha1.ReasonEvidenceTooWeak, "", "tier High"},
-		{"an unsigned Approval at High", func(in *Input) { in.Gate.Spec.Tier = v1alpha1.TierHigh }, v1alpha1.ReasonEvidenceTooWeak, "", ""},
+		}, "", "lucas", ""},
+		{"a typed revision at High", func(in *Input) {
+			in.Gate.Spec.Tier = v1alpha1.TierHigh
+			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceTyped)
+		}, v1alpha1.ReasonEvidenceTooWeak, "", "with the code"},
+		{"a reaction at High", func(in *Input) {
+			in.Gate.Spec.Tier = v1alpha1.TierHigh
+			chat(in.Approval, "@lucas:example.org", v1alpha1.EvidenceReaction)
+		}, v1alpha1.ReasonEvidenceTooWeak, "", ""},
+		{"chat without evidence at High", func(in *Input) {
+			in.Gate.Spec.Tier = v1alpha1.TierHigh
+			chat(in.Approval, "@lucas:example.org", "")
+		}, v1alpha1.ReasonEvidenceTooWeak, "", ""},
+		{"a username at High", func(in *Input) { in.Gate.Spec.Tier = v1alpha1.TierHigh }, "", "lucas", ""},
 		{"a rejection at High", func(in *Input) {
 			in.Gate.Spec.Tier, in.Approval.Spec.Decision = v1alpha1.TierHigh, v1alpha1.DecisionReject
 		}, "", "lucas", ""},

@@ -54,6 +54,8 @@ type Gate struct {
 	Rule      string
 	AskedAt   time.Time
 	ExpiresAt time.Time
+	// ByCode: it is approved by its code, which stands beside the message where that is shown.
+	ByCode bool
 }
 
 // Plan renders the question whether a plan may run.
@@ -74,7 +76,11 @@ func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	if strings.TrimSpace(p.Body) != "" {
 		fmt.Fprintf(&b, "The agent's words: %s\n", inert(Cut(p.Body, MaxProse)))
 	}
-	fmt.Fprintf(&b, "Reply  approve %s  ·  reject <why>", rev)
+	name := rev
+	if g.ByCode {
+		name = "<code>"
+	}
+	fmt.Fprintf(&b, "Reply  approve %s  ·  reject <why>", name)
 	return capped(b.String())
 }
 

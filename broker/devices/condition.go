@@ -1,0 +1,83 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/sanitize"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// online is what a look says about the device.
+func online(s seen, ordered int64) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionOnline, Status: metav1.ConditionFalse}
+	no := Refusal(s.err)
+	switch {
+	case s.err == nil:
+		c.Status = metav1.ConditionTrue
+	case no != nil && no.Reason == wire.NoManifest:
+		c.Reason, c.Message = v1alpha1.ReasonNoManifest, "The device holds no manifest, so it listens to nobody, and none is in force that could be brought."
+	case no != nil:
+		c.Reason, c.Message = v1alpha1.ReasonRefusing, s.err.Error()
+	case errors.Is(s.err, ErrUntrusted):
+		c.Reason, c.Message = v1alpha1.ReasonKeyMismatch, s.err.Error()
+	default:
+		c.Reason, c.Message = v1alpha1.ReasonUnreachable, s.err.Error()
+	}
+	if len(s.refused) > 0 {
+		var why []string
+		for _, name := range slices.Sorted(maps.Keys(s.refused)) {
+			why = append(why, fmt.Sprintf("%s: %v", name, s.refused[name]))
+		}
+		c.Reason, c.Message = v1alpha1.ReasonManifestRefused, strings.Join(why, "; ")
+	}
+	switch {
+	case c.Reason != "":
+	case s.revoking != nil:
+		c.Reason, c.Message = v1alpha1.ReasonRevocationPending, fmt.Sprintf("The device does not confirm the revocation of epoch %d: %v", ordered, s.revoking)
+	case s.RevokedEpoch < ordered:
+		c.Reason, c.Message = v1alpha1.ReasonRevocationPending, fmt.Sprintf("Ordered is the revocation of epoch %d, and the device confirms %d: it goes no further than its clock and what it holds.", ordered, s.RevokedEpoch)
+	default:
+		c.Reason, c.Message = v1alpha1.ReasonAnswering, "The device answers."
+	}
+	c.Message = sanitize.Line(c.Message, 1000)
+	return c
+}
+
+// note what a look found out in the Device's status, when that changes it.
+func (r *Registry) note(ctx context.Context, d *v1alpha1.Device, s seen) {
+	c := online(s, d.Spec.RevokedEpoch)
+	c.ObservedGeneration = d.Generation
+	confirmed := d.Status.RevokedEpoch
+	if s.err == nil {
+		confirmed = s.RevokedEpoch
+	}
+	old := meta.FindStatusCondition(d.Status.Conditions, c.Type)
+	// What a device that is away says changes with every try, and means the same.
+	same := old != nil && old.Status == c.Status && old.Reason == c.Reason && old.ObservedGeneration == c.ObservedGeneration && (old.Message == c.Message || s.err != nil)
+	if same && confirmed == d.Status.RevokedEpoch {
+		return
+	}
+	base := d.DeepCopy()
+	changed := d.DeepCopy()
+	meta.SetStatusCondition(&changed.Status.Conditions, c)
+	changed.Status.ObservedGeneration, changed.Status.RevokedEpoch = d.Generation, confirmed
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
+	defer cancel()
+	if err := r.api.Status().Patch(ctx, changed, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		r.log.Debug("device.condition_not_written", "device", d.Name, "err", err) // a conflict: the next look sees the newer object
+		return
+	}
+	telemetry.Changed(ctx, r.log, "device.online_changed", telemetry.Event{Cause: d.Name}, slog.String("reason", c.Reason), slog.Int64("revoked_epoch", confirmed))
+}
