@@ -269,7 +269,7 @@ desktop:
 		}
 	}
 	write := r.does(t, manifest.ClipboardWrite, manifest.ClipboardWriteArgs{Content: "Grüße\n"})
-	if _, err := program.Find("xclip", "xsel"); err != nil {
+	if _, err := program.Find("xclip"); err != nil {
 		refused(t, write, wire.Unavailable)
 		return
 	}

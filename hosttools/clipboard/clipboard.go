@@ -17,12 +17,11 @@ import (
 // would be lost to whoever must end them.
 type tool struct{ read, own []string }
 
-var tools = map[display.Session][]tool{
-	display.Wayland: {{read: []string{"wl-paste", "--no-newline", "--type", "text"}, own: []string{"wl-copy", "--foreground", "--type", "text/plain"}}},
-	display.X11: {
-		{read: []string{"xclip", "-selection", "clipboard", "-target", "UTF8_STRING", "-out"}, own: []string{"xclip", "-quiet", "-selection", "clipboard", "-target", "UTF8_STRING", "-in"}},
-		{read: []string{"xsel", "--clipboard", "--output"}, own: []string{"xsel", "--clipboard", "--nodetach", "--input"}},
-	},
+// One for each session. xsel is none for X11: it ends, and the text with it, when who reads a long one goes away at the wrong moment.
+var tools = map[display.Session]tool{
+	display.Wayland: {read: []string{"wl-paste", "--no-newline", "--type", "text"}, own: []string{"wl-copy", "--foreground", "--type", "text/plain"}},
+	display.X11: {read: []string{"xclip", "-selection", "clipboard", "-target", "UTF8_STRING", "-out"},
+		own: []string{"xclip", "-quiet", "-selection", "clipboard", "-target", "UTF8_STRING", "-in"}},
 }
 
 // find the tool of the environment's session, with absolute paths.
@@ -31,17 +30,16 @@ func find(env []string) (tool, display.Session, error) {
 	if err != nil {
 		return tool{}, "", err
 	}
-	var names []string
-	for _, t := range tools[s] {
-		read, rerr := program.Find(t.read[0])
-		own, oerr := program.Find(t.own[0])
-		if rerr == nil && oerr == nil {
-			return tool{read: append([]string{read}, t.read[1:]...), own: append([]string{own}, t.own[1:]...)}, s, nil
-		}
-		names = append(names, t.read[0])
+	t := tools[s]
+	read, err := program.Find(t.read[0])
+	if err != nil {
+		return tool{}, "", err
 	}
-	_, err = program.Find(names...)
-	return tool{}, "", err
+	own, err := program.Find(t.own[0])
+	if err != nil {
+		return tool{}, "", err
+	}
+	return tool{read: append([]string{read}, t.read[1:]...), own: append([]string{own}, t.own[1:]...)}, s, nil
 }
 
 // Probe tells how the clipboard is reached here.
@@ -62,13 +60,26 @@ func Read(ctx context.Context, c command.Command) (command.Output, error) {
 	return t.text(ctx, c)
 }
 
+// text of the clipboard. Its owner may end, or hang, after it was asked, and X tells nobody: who asked would wait for ever. So it is asked
+// again after a while, and each time it has longer to answer, for a long text may take long.
 func (t tool) text(ctx context.Context, c command.Command) (command.Output, error) {
-	c.Argv, c.Stdin = t.read, nil
-	r, err := program.Run(ctx, c)
-	return r.Stdout, err
+	for end, wait := time.Now().Add(c.Timeout), patience; ; wait *= 2 {
+		r, err := t.look(ctx, c, min(wait, time.Until(end)))
+		if !r.TimedOut || time.Until(end) <= 0 {
+			return r.Stdout, err
+		}
+	}
+}
+
+// look once.
+func (t tool) look(ctx context.Context, c command.Command, wait time.Duration) (command.Result, error) {
+	c.Argv, c.Stdin, c.Timeout = t.read, nil, wait
+	return program.Run(ctx, c)
 }
 
 const (
+	// patience with the owner that is asked first.
+	patience = time.Second
 	// held is how long a text stays in the clipboard at most, when nobody replaces it.
 	held = 24 * time.Hour
 	// again is how often it is looked whether the text is in the clipboard.
@@ -81,6 +92,9 @@ func Write(ctx context.Context, c command.Command, text []byte) error {
 	t, _, err := find(c.Env)
 	if err != nil {
 		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err // else what is in the clipboard would be lost, and nothing put in its place
 	}
 	owner := c
 	owner.Argv, owner.Stdin, owner.Timeout, owner.Keep = t.own, text, held, 4<<10
@@ -95,9 +109,14 @@ func Write(ctx context.Context, c command.Command, text []byte) error {
 	look.Keep = len(text) + 1
 	tick := time.NewTicker(again)
 	defer tick.Stop()
-	for {
-		if out, err := t.text(ctx, look); err == nil && out.Missing() == 0 && bytes.Equal(out.Bytes(), text) {
+	for wait := patience; ; {
+		// Until the new owner has it, the old one answers, or does not: see text.
+		r, err := t.look(ctx, look, wait)
+		if err == nil && r.Stdout.Missing() == 0 && bytes.Equal(r.Stdout.Bytes(), text) {
 			return nil
+		}
+		if r.TimedOut {
+			wait = min(2*wait, c.Timeout)
 		}
 		select {
 		case err := <-ended:

@@ -5,6 +5,7 @@ package desktoptest
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,12 +75,14 @@ func Wayland(t testing.TB) (env []string, ok bool) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		found, _ := filepath.Glob(filepath.Join(dir, "wayland-*"))
 		for _, f := range found {
-			if info, err := os.Stat(f); err == nil && info.Mode()&os.ModeSocket != 0 {
+			// It is there a moment before anybody listens.
+			if c, err := net.Dial("unix", f); err == nil {
+				_ = c.Close()
 				return program.Env(nil, "XDG_RUNTIME_DIR="+dir, "WAYLAND_DISPLAY="+filepath.Base(f)), true
 			}
 		}
 		if time.Now().After(end) {
-			t.Fatal("sway opens no socket")
+			t.Fatal("sway listens at no socket")
 		}
 	}
 }
