@@ -53,9 +53,13 @@ func Read(file string) (Config, error) {
 	if c.Busy < 0 || c.Busy > 256 {
 		return Config{}, fmt.Errorf("config %s: busy %d: want 1 to 256", file, c.Busy)
 	}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return Config{}, fmt.Errorf("config %s: %w", file, err)
+	}
 	for _, p := range []*string{&c.StateDir, &c.Key} {
 		if !filepath.IsAbs(*p) {
-			*p = filepath.Join(filepath.Dir(file), *p)
+			*p = filepath.Join(dir, *p)
 		}
 	}
 	return c, nil
@@ -74,20 +78,34 @@ func (c Config) Root() (ed25519.PublicKey, error) {
 func PrivateKey(file string) (ed25519.PrivateKey, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, fmt.Errorf("device key: %w; make one with: nisse-device init --dir %s", err, filepath.Dir(file))
+		return nil, noKey(file, err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("device key %s may be read by others (%s): chmod 600 it, or make a new one if somebody may have", file, info.Mode().Perm())
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("device key: %w", err)
+		return nil, noKey(file, err)
 	}
 	key, err := dsse.ParsePrivateKey(b)
 	if err != nil {
 		return nil, fmt.Errorf("device key %s: %w", file, err)
 	}
 	return key, nil
+}
+
+// noKey tells what to do about a key that cannot be read.
+func noKey(file string, err error) error {
+	made := KeyFile(filepath.Dir(file))
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("device key: %w; it belongs to the device's user: run this as that user", err)
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("device key: %w", err)
+	case file != made:
+		return fmt.Errorf("device key: %w; make one with: nisse-device init --dir %s, and name %s as key", err, filepath.Dir(file), made)
+	}
+	return fmt.Errorf("device key: %w; make one with: nisse-device init --dir %s, and give its publicKey to the Device", err, filepath.Dir(file))
 }
 
 // KeyFile in a directory made by MakeKey.

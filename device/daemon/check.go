@@ -20,27 +20,32 @@ import (
 	"nisse.io/nisse/internal/manifest"
 )
 
-// Check tells in words what the config and the manifests held allow and what works on this machine. It fails when the device could not run.
+// Check tells in words what the config and the manifests held allow and what works on this machine. It fails when the device could not
+// run; why, it has written.
 func Check(ctx context.Context, c config.Config, w io.Writer) error {
-	var failures []error
+	failures := 0
+	fail := func(err error) {
+		failures++
+		fmt.Fprintf(w, "FAIL  %s\n", err)
+	}
 	say := func(err error, format string, args ...any) {
 		what := fmt.Sprintf(format, args...)
 		if err == nil {
 			fmt.Fprintf(w, "ok    %s\n", what)
 			return
 		}
-		failures = append(failures, err)
-		fmt.Fprintf(w, "FAIL  %s: %s\n", what, err)
+		fail(fmt.Errorf("%s: %w", what, err))
 	}
 	warn := func(format string, args ...any) { fmt.Fprintf(w, "warn  "+format+"\n", args...) }
 
 	say(MayRun(c), "user %d", os.Geteuid())
 	key, err := config.PrivateKey(c.Key)
-	say(err, "device key %s", c.Key)
 	if err == nil {
-		fmt.Fprintf(w, "      publicKey %s\n", dsse.EncodeKey(public(key)))
+		fmt.Fprintf(w, "ok    device key %s\n      publicKey %s\n", c.Key, dsse.EncodeKey(public(key)))
+	} else {
+		fail(err)
 	}
-	say(stateDir(c.StateDir), "state directory %s", c.StateDir)
+	say(stateDir(c), "state directory %s", c.StateDir)
 	fmt.Fprintf(w, "ok    device %s, rootKey %s\n", c.Device, c.RootKey)
 	held, strange, err := holds(ctx, c)
 	if err != nil {
@@ -78,24 +83,37 @@ func Check(ctx context.Context, c config.Config, w io.Writer) error {
 	if _, err := os.Readlink("/proc/self/exe"); err != nil {
 		say(err, "/proc, without which no path is served")
 	}
-	return errors.Join(failures...)
+	if failures > 0 {
+		return fmt.Errorf("%d of these would keep the device from running; each FAIL above says what to do", failures)
+	}
+	return nil
 }
 
-func stateDir(dir string) error {
+// stateDir must be there: the device would make one, but where a config names another than before, what it knew would be forgotten.
+func stateDir(c config.Config) error {
+	dir := c.StateDir
 	info, err := os.Stat(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return unix.Access(filepath.Dir(dir), unix.W_OK)
-	}
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return errors.New("it is not a directory")
+	switch {
+	case errors.Is(err, os.ErrNotExist) && c.Key == config.KeyFile(dir):
+		return fmt.Errorf("it does not exist; make it, with the device's key, as the device's user: nisse-device init --dir %s", dir)
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("it does not exist; make it as the device's user: mkdir -m 700 %s", dir)
+	case err != nil:
+		return usersOwn(err)
+	case !info.IsDir():
+		return errors.New("it is not a directory; name another as stateDir")
 	}
 	if _, err := os.Stat(store.File(dir)); err == nil {
-		return unix.Access(store.File(dir), unix.R_OK|unix.W_OK)
+		return usersOwn(unix.Access(store.File(dir), unix.R_OK|unix.W_OK))
 	}
-	return unix.Access(dir, unix.W_OK)
+	return usersOwn(unix.Access(dir, unix.W_OK|unix.X_OK))
+}
+
+func usersOwn(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w; it belongs to the device's user: run this as that user", err)
+	}
+	return err
 }
 
 // describe what the manifest allows, and warn of what cannot work or says more than it seems to.
