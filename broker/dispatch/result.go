@@ -104,7 +104,7 @@ func answered(a wire.Answer) doors.ToolResult {
 func reasonOf(r wire.Reason) string {
 	switch r {
 	case wire.NoManifest, wire.BadSignature, wire.BadVersion, wire.OtherDevice, wire.OtherManifest, wire.ManifestExpired, wire.Revoked, wire.OlderManifest, wire.Expired, wire.NotYet,
-		wire.WindowTooLong, wire.DeedConflict, wire.BadArgs, wire.NotAllowed, wire.NeedsApproval, wire.NotCovered, wire.WrongDeed, wire.AuditUnwritable, wire.TableFull, wire.PathRefused,
+		wire.WindowTooLong, wire.DeedConflict, wire.BadArgs, wire.NotAllowed, wire.NeedsSignature, wire.NeedsApproval, wire.NotCovered, wire.WrongDeed, wire.AuditUnwritable, wire.TableFull, wire.PathRefused,
 		wire.TargetRefused, wire.Unavailable, wire.Unconfined, wire.ExecutableChanged, wire.Busy:
 		return string(r)
 	}

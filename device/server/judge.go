@@ -91,6 +91,8 @@ func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool)
 	switch {
 	case taken:
 		return refuse(wire.DeedConflict, "the deed's ID was used for another call")
+	case errors.Is(err, manifest.ErrPersonSignature):
+		return refuse(wire.NeedsSignature, "%s", err)
 	case err != nil && !errors.Is(err, manifest.ErrNotAllowed):
 		return refuse(wire.BadArgs, "%s", err)
 	case err != nil:

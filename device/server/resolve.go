@@ -47,6 +47,8 @@ func (s *Server) Resolve(body []byte) ([]byte, error) {
 	}
 	v, err := h.Check(r.Capability, r.Args)
 	switch {
+	case errors.Is(err, manifest.ErrPersonSignature):
+		return s.refusedQuery(wire.NeedsSignature, err.Error())
 	case errors.Is(err, manifest.ErrNotAllowed):
 		return s.refusedQuery(wire.NotAllowed, err.Error())
 	case err != nil:

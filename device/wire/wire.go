@@ -126,6 +126,7 @@ const (
 	DeedConflict      Reason = "DeedConflict"      // the deed's ID was used for another call
 	BadArgs           Reason = "BadArgs"           // malformed arguments
 	NotAllowed        Reason = "NotAllowed"        // the manifest does not list it
+	NeedsSignature    Reason = "NeedsSignature"    // its rule demands a person's own signature, which this version cannot check
 	NeedsApproval     Reason = "NeedsApproval"     // no statement came with it
 	NotCovered        Reason = "NotCovered"        // the statement is not trusted or does not cover this call
 	WrongDeed         Reason = "WrongDeed"         // the deed's ID is not the one of this gate, step and attempt

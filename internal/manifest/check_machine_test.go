@@ -19,7 +19,8 @@ packages:
 - {operations: [pkg.search], names: [nginx*], approval: None}
 - {operations: [pkg.search], names: [redis*], approval: None}
 - {operations: [pkg.install], names: [nginx, "lib*"], approval: Required, tier: Low}
-- {operations: [pkg.install], names: [postgresql*], approval: Required, irreversible: true, signature: Person}
+- {operations: [pkg.install], names: [postgresql*], approval: Required, irreversible: true}
+- {operations: [pkg.install], names: [vault*], approval: Required, signature: Person}
 - {operations: [pkg.install], names: [htop], approval: Required}
 processes:
 - {operations: [proc.list], approval: None}
@@ -82,7 +83,8 @@ func TestCheckOfMachines(t *testing.T) {
 		{name: "search by a pattern", capability: PkgSearch, args: `{"query":".*"}`, malformed: true},
 		{name: "install", capability: PkgInstall, args: `{"names":["htop"]}`, want: Verdict{Rule: required, TimeoutSeconds: 120}},
 		{name: "install of several is as strict as the strictest", capability: PkgInstall, args: `{"names":["nginx","postgresql-17","libpq5"],"timeoutSeconds":60}`,
-			want: Verdict{Rule: Rule{Approval: Required, Tier: High, Irreversible: true, Signature: PersonSignature}, TimeoutSeconds: 60}},
+			want: Verdict{Rule: Rule{Approval: Required, Tier: High, Irreversible: true}, TimeoutSeconds: 60}},
+		{name: "install with one that a person has to sign for", capability: PkgInstall, args: `{"names":["nginx","vault"]}`},
 		{name: "install of one more than listed", capability: PkgInstall, args: `{"names":["nginx","sudo"]}`},
 		{name: "install of a version", capability: PkgInstall, args: `{"names":["nginx=1.0"]}`, malformed: true},
 		{name: "install of a release", capability: PkgInstall, args: `{"names":["nginx/sid"]}`, malformed: true},
