@@ -50,19 +50,26 @@ func engine(t *testing.T) (e Engine, id string, ok bool) {
 		}
 		_ = c.Process.Signal(syscall.SIGTERM)
 		<-ended
+		_ = syscall.Unmount(filepath.Join(d, "data"), syscall.MNT_DETACH) // which one that could not begin leaves behind
 		if err := os.RemoveAll(d); err != nil {
 			t.Error(err)
 		}
 	})
+	runs := true
 	wait(t, "the Engine", func() bool {
 		select {
 		case <-ended:
-			t.Fatal("dockerd ended: " + log.String())
+			runs = false
+			return true
 		default:
 		}
 		_, err := Probe(t.Context(), env)
 		return err == nil
 	})
+	if !runs {
+		t.Logf("no Engine of the test's own runs on this machine; the fake one is all: %s", &log)
+		return Engine{}, "", false
+	}
 	if e, err = Open(env); err != nil {
 		t.Fatal(err)
 	}
