@@ -48,7 +48,7 @@ func TestChartRendersUnderAwkwardNames(t *testing.T) {
 					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 				}
 			}
-			if kinds["CustomResourceDefinition"] != 8 || kinds["Deployment"] != 2 || kinds["StatefulSet"] != 1 || kinds["ValidatingAdmissionPolicy"] == 0 {
+			if kinds["CustomResourceDefinition"] != 9 || kinds["Deployment"] != 2 || kinds["StatefulSet"] != 1 || kinds["ValidatingAdmissionPolicy"] == 0 {
 				t.Errorf("rendered %v", kinds)
 			}
 		})
@@ -71,10 +71,10 @@ func TestChartKeepsKindsUnlessToldOtherwise(t *testing.T) {
 		set  string
 		want map[string]int
 	}{
-		"by default":       {"crds.keep=true", map[string]int{"keep": 8}},
-		"not kept":         {"crds.keep=false", map[string]int{"": 8}},
+		"by default":       {"crds.keep=true", map[string]int{"keep": 9}},
+		"not kept":         {"crds.keep=false", map[string]int{"": 9}},
 		"not installed":    {"crds.install=false", map[string]int{}},
-		"of another chart": {"agents.namespace=others", map[string]int{"keep": 8}},
+		"of another chart": {"agents.namespace=others", map[string]int{"keep": 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := helm(t, append([]string{"template", "nisse", apitest.Path("charts", "nisse"), "--namespace", "nisse-system", "--set", test.set}, valid...)...)

@@ -86,6 +86,7 @@ func TestRejectedThenReplaced(t *testing.T) {
 	s.Hear(rig.Gates, `rev-1`)
 	s.Say("reject use " + rig.Files + "/e2e-daily.txt instead")
 	s.Gate(api.GatePlan, 2)
+	s.Hear(rig.Gates, `Plan rev-2`)
 	s.Say("approve rev-1")
 	s.Hear(rig.Gates, `(?i)rev-1.*(rejected|replaced|decided)`)
 	s.NothingRan()
@@ -106,6 +107,7 @@ func TestMismatchHaltsAndReplans(t *testing.T) {
 	s.NothingRan()
 	s.Say("replan")
 	s.Gate(api.GatePlan, 2)
+	s.Hear(rig.Gates, `Plan rev-2`) // nobody approves what was not shown
 	s.Say("approve rev-2")
 	s.Closed(api.ResultDone)
 	s.RanOnce()
