@@ -42,6 +42,8 @@ type Options struct {
 	Env []string
 	// Never holds files and directories that no rule of any manifest opens; Dir is one of them always.
 	Never []string
+	// SealAfter is how long a row may be in the audit without a checkpoint; a minute.
+	SealAfter time.Duration
 	// Version that Status shows.
 	Version string
 	// Registry for metrics; one of its own.
@@ -76,6 +78,9 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 	if o.Bounds == (deeds.Bounds{}) {
 		o.Bounds = deeds.DefaultBounds
 	}
+	if o.SealAfter == 0 {
+		o.SealAfter = time.Minute
+	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
@@ -89,7 +94,7 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
-		Never: never, Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
+		Never: never, SealAfter: o.SealAfter, Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}

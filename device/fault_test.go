@@ -20,6 +20,7 @@ import (
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/testrig"
 )
@@ -163,16 +164,16 @@ func TestTwoWriters(t *testing.T) {
 func TestBentAudit(t *testing.T) {
 	for _, c := range []struct {
 		name, change string
-		want         chain.Trouble
+		want         checkpoint.Trouble
 		row          int64
 	}{
-		{"newest row cut off", "DELETE FROM audit WHERE seq = 5", chain.Truncated, 5},
-		{"all cut off", "DELETE FROM audit", chain.Truncated, 1},
-		{"row cut out", "DELETE FROM audit WHERE seq = 2", chain.Gap, 2},
-		{"row edited", `UPDATE audit SET body = replace(body, '"agent":"ops"', '"agent":"dev"') WHERE seq = 3`, chain.Edited, 3},
-		{"hash edited", "UPDATE audit SET hash = 'x' WHERE seq = 1", chain.Edited, 1},
-		{"rows exchanged", "UPDATE audit SET seq = -seq WHERE seq IN (2, 3); UPDATE audit SET seq = 5 + seq WHERE seq < 0", chain.Gap, 2},
-		{"row repeated", "INSERT INTO audit SELECT 6, body, hash FROM audit WHERE seq = 5", chain.Fork, 5},
+		{"newest row cut off", "DELETE FROM audit WHERE seq = 5", checkpoint.Truncated, 5},
+		{"all cut off", "DELETE FROM audit", checkpoint.Truncated, 1},
+		{"row cut out", "DELETE FROM audit WHERE seq = 2", checkpoint.Gap, 2},
+		{"row edited", `UPDATE audit SET body = replace(body, '"agent":"ops"', '"agent":"dev"') WHERE seq = 3`, checkpoint.Edited, 3},
+		{"hash edited", "UPDATE audit SET hash = 'x' WHERE seq = 1", checkpoint.Edited, 1},
+		{"rows exchanged", "UPDATE audit SET seq = -seq WHERE seq IN (2, 3); UPDATE audit SET seq = 5 + seq WHERE seq < 0", checkpoint.Gap, 2},
+		{"row repeated", "INSERT INTO audit SELECT 6, body, hash FROM audit WHERE seq = 5", checkpoint.Duplicate, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -212,7 +213,7 @@ func TestBentAudit(t *testing.T) {
 		_, err = db.Exec("DELETE FROM audit; DELETE FROM meta WHERE key LIKE 'audit.%'")
 		must(t, errors.Join(err, db.Close()))
 		var finding *chain.Finding
-		if err := daemon.VerifyAudit(t.Context(), w.state, io.Discard, chain.Expect{Rows: a.AuditRow, Head: a.AuditHash}); !errors.As(err, &finding) || finding.Trouble != chain.Truncated {
+		if err := daemon.VerifyAudit(t.Context(), w.state, io.Discard, chain.Expect{Rows: a.AuditRow, Head: a.AuditHash}); !errors.As(err, &finding) || finding.Trouble != checkpoint.Truncated {
 			t.Errorf("got %v", err)
 		}
 		w.start()

@@ -75,6 +75,9 @@ type world struct {
 	fault  atomic.Pointer[error]
 	bounds deeds.Bounds
 	busy   int
+	count  int // of reads
+	// sealAfter is how long the device waits with a checkpoint.
+	sealAfter time.Duration
 
 	d    *device.Device
 	http *httptest.Server
@@ -148,7 +151,7 @@ func must(t testing.TB, err error) {
 func (w *world) start() {
 	w.t.Helper()
 	d, h, err := device.New(w.t.Context(), device.Options{Dir: w.state, Device: "web1", RootKey: pub(w.root), Key: w.device, Now: func() time.Time { return time.Unix(w.now.Load(), 0) },
-		Bounds: w.bounds, Busy: w.busy, Version: "test", Fault: func() error {
+		Bounds: w.bounds, Busy: w.busy, SealAfter: w.sealAfter, Version: "test", Fault: func() error {
 			if e := w.fault.Load(); e != nil {
 				return *e
 			}

@@ -30,8 +30,9 @@ const usage = `nisse-device lets agents work on this machine, within the manifes
                                        to a device that runs, the cluster brings it
   nisse-device manifest show --config FILE [--json]
                                        print the manifests that are held
-  nisse-device audit verify (--dir DIR | --config FILE) [--rows N --head HASH]
-                                       tell whether the audit chain is whole, and still the one that was seen
+  nisse-device audit verify (--dir DIR --key KEY | --config FILE) [--checkpoint FILE] [--rows N --head HASH]
+                                       tell whether the audit chain is whole, and still the one that was seen; what is wrong is told
+                                       apart (Edited, Gap, Duplicate, Forked, Truncated) and its first row is named
   nisse-device audit show (--dir DIR | --config FILE) [--after N] [--json]
                                        print the audit
 `
@@ -65,6 +66,8 @@ func run(ctx context.Context, args []string) error {
 	file := f.String("config", "", "configuration file")
 	rows := f.Int64("rows", 0, "rows that were seen of the chain before")
 	head := f.String("head", "", "hash of the last row that was seen")
+	seal := f.String("checkpoint", "", "file with a checkpoint of the device, as the cluster keeps it")
+	public := f.String("key", "", "public key of the device that signed the checkpoint, in base64; the configured one when empty")
 	after := f.Int64("after", 0, "show rows after this one")
 	asJSON := f.Bool("json", false, "show rows as they are hashed, manifests as they are signed")
 	if err := f.Parse(args); err != nil {
@@ -107,6 +110,13 @@ func run(ctx context.Context, args []string) error {
 		var seen []chain.Expect
 		if *rows > 0 {
 			seen = append(seen, chain.Expect{Rows: *rows, Head: *head})
+		}
+		if *seal != "" {
+			e, err := daemon.Kept(c, *seal, *public)
+			if err != nil {
+				return fmt.Errorf("audit verify: --checkpoint: %w", err)
+			}
+			seen = append(seen, e)
 		}
 		return daemon.VerifyAudit(ctx, c.StateDir, os.Stdout, seen...)
 	}

@@ -14,6 +14,7 @@ import (
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire/chain"
 	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/checkpoint"
 )
 
 // The end of the chain is kept beside it as well, so that a newest row that was cut off is missed.
@@ -79,7 +80,7 @@ func Row(ctx context.Context, q store.Querier, seq int64) (chain.Row, error) {
 // Rows of the chain in order, those after seq.
 func Rows(ctx context.Context, q store.Querier, after int64) iter.Seq2[chain.Record, error] {
 	return func(yield func(chain.Record, error) bool) {
-		rows, err := q.QueryContext(ctx, "SELECT body, hash FROM audit WHERE seq > ? ORDER BY seq", after)
+		rows, err := q.QueryContext(ctx, "SELECT body, audit.hash, tree.hash FROM audit LEFT JOIN tree ON level = 0 AND n = seq - 1 WHERE seq > ? ORDER BY seq", after)
 		if err != nil {
 			yield(chain.Record{}, fmt.Errorf("audit: %w", err))
 			return
@@ -87,10 +88,12 @@ func Rows(ctx context.Context, q store.Querier, after int64) iter.Seq2[chain.Rec
 		defer rows.Close()
 		for rows.Next() {
 			var r chain.Record
-			if err := rows.Scan(&r.Body, &r.Hash); err != nil {
+			var leaf []byte
+			if err := rows.Scan(&r.Body, &r.Hash, &leaf); err != nil {
 				yield(chain.Record{}, fmt.Errorf("audit: %w", err))
 				return
 			}
+			copy(r.Leaf[:], leaf)
 			if !yield(r, nil) {
 				return
 			}
@@ -101,18 +104,23 @@ func Rows(ctx context.Context, q store.Querier, after int64) iter.Seq2[chain.Rec
 	}
 }
 
-// Verify the whole chain against its own end and what else was seen of it. The error is a *chain.Finding when the chain is at fault.
+// Verify the whole chain against its own end, its tree and checkpoints, and what else was seen of it. The error is a *chain.Finding when the chain is
+// at fault.
 func Verify(ctx context.Context, q store.Querier, seen ...chain.Expect) (chain.Expect, error) {
 	own, err := End(ctx, q)
 	if err != nil {
 		return chain.Expect{}, err
 	}
-	end, err := chain.Verify(Rows(ctx, q, 0), append([]chain.Expect{own}, seen...)...)
+	sealed, err := checkpoints(ctx, q)
+	if err != nil {
+		return chain.Expect{}, err
+	}
+	end, err := chain.Verify(Rows(ctx, q, 0), append(append(sealed, own), seen...)...)
 	if err != nil {
 		return end, err
 	}
 	if end.Rows > own.Rows {
-		return end, &chain.Finding{Trouble: chain.Fork, Row: own.Rows + 1, Detail: "it was not written by the device, which knows of fewer rows"}
+		return end, &chain.Finding{Trouble: checkpoint.Forked, Row: own.Rows + 1, Detail: "it was not written by the device, which knows of fewer rows"}
 	}
 	return end, nil
 }

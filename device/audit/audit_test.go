@@ -64,7 +64,7 @@ func TestPages(t *testing.T) {
 	if _, err := st.DB().Exec("INSERT INTO audit VALUES (?, ?, ?)", n+1, body, chain.Hash(body)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(t.Context(), st.DB()); err == nil || !strings.Contains(err.Error(), "row 601: Fork") {
+	if _, err := Verify(t.Context(), st.DB()); err == nil || !strings.Contains(err.Error(), "row 601: Forked") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,17 +2,53 @@ package daemon
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"time"
 
 	"nisse.io/nisse/device/audit"
+	"nisse.io/nisse/device/config"
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/sanitize"
 )
+
+// Kept checkpoint in a file: what the audit was, by the device's own signature, when somebody else took note of it. The key is the config's when
+// none is given; a checkpoint bears the name of its device, and it must be the config's where that has one.
+func Kept(c config.Config, file, publicKey string) (chain.Expect, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return chain.Expect{}, err
+	}
+	var key ed25519.PublicKey
+	switch {
+	case publicKey != "":
+		key, err = dsse.ParseKey(publicKey)
+	case c.Key != "":
+		var private ed25519.PrivateKey
+		if private, err = config.PrivateKey(c.Key); err == nil {
+			key = public(private)
+		}
+	default:
+		err = errors.New("give --config, or --key with the device's public key")
+	}
+	if err != nil {
+		return chain.Expect{}, err
+	}
+	device := c.Device
+	if device == "" {
+		device = checkpoint.DeviceOf(string(text))
+	}
+	k, err := checkpoint.Open(string(text), device, key)
+	return chain.Expect{Rows: k.Rows, Root: k.Root}, err
+}
 
 // VerifyAudit of a state directory, against its own end and what was seen of it before. It may be in use.
 func VerifyAudit(ctx context.Context, dir string, w io.Writer, seen ...chain.Expect) error {
@@ -30,7 +66,7 @@ func VerifyAudit(ctx context.Context, dir string, w io.Writer, seen ...chain.Exp
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "the audit chain is whole: %d rows, head %s\n", end.Rows, end.Head)
+	_, err = fmt.Fprintf(w, "the audit chain is whole: %d rows, head %s, root %s\n", end.Rows, end.Head, end.Root)
 	return err
 }
 

@@ -63,6 +63,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/audit", func(w http.ResponseWriter, r *http.Request) {
 		reply(w)(s.Audit(r.Context(), r.Header.Get(wire.QueryHeader), r.URL.RequestURI()))
 	})
+	mux.HandleFunc("GET /v1/checkpoint", func(w http.ResponseWriter, r *http.Request) {
+		reply(w)(s.Checkpoint(r.Context(), r.Header.Get(wire.QueryHeader), r.URL.RequestURI()))
+	})
 	return mux
 }
 

@@ -125,13 +125,9 @@ func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error)
 	if answer != nil || err != nil {
 		return answer, err
 	}
-	u, err := url.Parse(path)
+	after, err := number(path, "after")
 	if err != nil {
 		return nil, err
-	}
-	after, err := strconv.ParseInt(u.Query().Get("after"), 10, 64)
-	if err != nil || after < 0 {
-		return nil, errors.New("after must be a row number, 0 for the first page")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,4 +139,17 @@ func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error)
 		rows = []string{}
 	}
 	return wire.SignAuditPage(s.Key, wire.AuditPage{Device: s.Device, Nonce: q.Nonce, Rows: rows, More: more})
+}
+
+// number of rows in the query of a path.
+func number(path, name string) (int64, error) {
+	u, err := url.Parse(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(u.Query().Get(name), 10, 64)
+	if err != nil || n < 0 || n >= 1<<53 {
+		return 0, fmt.Errorf("%s must be a number of rows, 0 for none", name)
+	}
+	return n, nil
 }

@@ -45,6 +45,8 @@ type Options struct {
 	Env []string
 	// Never holds files and directories that no rule of any manifest opens.
 	Never []string
+	// SealAfter is how long a row may be in the audit without a checkpoint.
+	SealAfter time.Duration
 	// Metrics are counted in; never nil.
 	Metrics *Metrics
 }
@@ -75,7 +77,10 @@ type Server struct {
 	// unrecorded outcomes could not be written when they came. Their deeds stay Running until they are; a restart makes them Unknown.
 	unrecorded []outcome
 	// broken says why nothing may be added to the audit: the chain does not verify.
-	broken string
+	broken *chain.Finding
+	// sealed is how many rows the newest checkpoint has, and sealer the timer that makes the next one; nil when none is due.
+	sealed int64
+	sealer *time.Timer
 	// auditFault is why the last write failed; empty when it did not.
 	auditFault string
 	closed     bool
@@ -102,8 +107,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	_, err = audit.Verify(ctx, o.Store.DB())
 	var finding *chain.Finding
 	if errors.As(err, &finding) {
-		s.broken = finding.Error()
-		o.Log.Error("audit.broken", slog.String("error", s.broken))
+		s.breaks(finding)
 		return s, nil
 	}
 	if err != nil {
@@ -112,6 +116,14 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err := s.settle(ctx); err != nil {
 		return nil, fmt.Errorf("record what was running when the device stopped: %w", err)
 	}
+	sealed, err := audit.Sealed(ctx, o.Store.DB())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealed = sealed.Rows
+	s.seal(s.stop) // a disk that takes nothing is no reason not to begin
 	return s, nil
 }
 
@@ -126,6 +138,10 @@ func (s *Server) Close() error {
 	defer s.mu.Unlock()
 	if err := s.flush(context.Background()); err != nil {
 		return fmt.Errorf("%d outcomes could not be recorded and will be Unknown: %w", len(s.unrecorded), err)
+	}
+	s.seal(context.Background()) // if that fails, the next start does it
+	if s.sealer != nil {
+		s.sealer.Stop()
 	}
 	return nil
 }
@@ -143,8 +159,8 @@ func (s *Server) problems(now int64) []string {
 	if p := s.clock.Problem(now); p != "" {
 		all = append(all, p)
 	}
-	if s.broken != "" {
-		all = append(all, s.broken+"; nothing that needs approval runs")
+	if s.broken != nil {
+		all = append(all, s.broken.Error()+"; nothing that needs approval runs")
 	}
 	if s.auditFault != "" {
 		all = append(all, "the audit cannot be written, and until it can nothing that needs approval runs: "+s.auditFault)
@@ -171,8 +187,8 @@ var errBroken = errors.New("the audit chain does not verify")
 
 // write in one transaction, outcomes that wait first. The lock is held.
 func (s *Server) write(ctx context.Context, do func(*sql.Tx) error) error {
-	if s.broken != "" {
-		return fmt.Errorf("%w: %s", errBroken, s.broken)
+	if s.broken != nil {
+		return fmt.Errorf("%w: %w", errBroken, s.broken)
 	}
 	err := s.flush(ctx)
 	if err == nil && do != nil {
@@ -181,6 +197,7 @@ func (s *Server) write(ctx context.Context, do func(*sql.Tx) error) error {
 	switch {
 	case err == nil:
 		s.auditFault = ""
+		s.sealSoon(ctx)
 	case !errors.Is(err, deeds.ErrFull) && !errors.Is(err, errBroken):
 		s.auditFault = err.Error()
 		s.Metrics.auditFaults.Inc()

@@ -58,6 +58,9 @@ CREATE TRIGGER deeds_delete AFTER DELETE ON deeds BEGIN
 END;
 `, `
 CREATE TABLE manifests (privilege TEXT PRIMARY KEY, epoch INTEGER NOT NULL, digest TEXT NOT NULL, envelope TEXT NOT NULL) STRICT;
+`, `
+CREATE TABLE tree (level INTEGER, n INTEGER, hash BLOB NOT NULL, PRIMARY KEY (level, n)) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints (rows INTEGER PRIMARY KEY, root TEXT NOT NULL, note TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
 `}
 
 // Open the store in dir for writing, made if it is not there. One process at a time: a second writer would fork the audit.

@@ -3,11 +3,15 @@ package wire
 import (
 	"bytes"
 	"crypto/ed25519"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"nisse.io/nisse/internal/approval"
+	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/dsse"
 )
@@ -36,6 +40,7 @@ func TestProtocolPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	note, reply := sealed(t, key(3))
 	page, err := os.ReadFile("../../docs/device-protocol.md")
 	if err != nil {
 		t.Fatal(err)
@@ -44,9 +49,48 @@ func TestProtocolPage(t *testing.T) {
 		"request key   " + public(1), "approval key  " + public(2), "device key    " + public(3),
 		"call hash     " + call.Hash(), "deed          " + id,
 		statement, string(request), string(answer),
+		strings.NewReplacer("\n\n", "\n\n    ", "\n", "\n    ").Replace(strings.TrimSuffix(note, "\n")), string(reply),
 	} {
 		if !strings.Contains(string(page), "    "+line+"\n") {
 			t.Errorf("docs/device-protocol.md lacks the line\n    %s", line)
 		}
 	}
+}
+
+// sealed is the checkpoint of three rows, whose hashes are 11…, 22… and 33…, and the reply to somebody who has kept the one of one row.
+func sealed(t *testing.T, key ed25519.PrivateKey) (note string, reply []byte) {
+	t.Helper()
+	var tree checkpoint.Tree
+	var leaves []tlog.Hash
+	var kept checkpoint.Checkpoint
+	for _, digit := range []string{"1", "2", "3"} {
+		leaf, err := checkpoint.Leaf(strings.Repeat(digit, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree.Add(leaf)
+		leaves = append(leaves, leaf)
+		if len(leaves) == 1 {
+			kept = tree.Now()
+		}
+	}
+	note, err := tree.Now().Sign("web1", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := checkpoint.Reply{Device: "web1", Nonce: "n", Since: 1, Checkpoint: note, Proof: []string{leaves[1].String(), leaves[2].String()}, Now: 1800000000}
+	if reply, err = r.Sign(key); err != nil {
+		t.Fatal(err)
+	}
+	o, err := OpenCheckpoint(reply, key.Public().(ed25519.PublicKey), Query{Device: "web1", Nonce: "n"})
+	if err == nil {
+		err = checkpoint.Judge(checkpoint.Kept{Checkpoint: kept}, o)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := OpenCheckpoint(reply, key.Public().(ed25519.PublicKey), Query{Device: "web1", Nonce: "m"}); !errors.Is(err, ErrMismatch) {
+		t.Errorf("another's reply was taken: %v", err)
+	}
+	return note, reply
 }

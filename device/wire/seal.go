@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/dsse"
 )
 
@@ -148,6 +149,22 @@ func OpenAuditPage(envelope []byte, key ed25519.PublicKey, q Query) (AuditPage, 
 	return p, nil
 }
 
+// OpenCheckpoint verifies the reply that answers q, and the checkpoint in it; what it says about the audit is for checkpoint.Judge. A refusal comes
+// back as *RefusedError.
+func OpenCheckpoint(envelope []byte, key ed25519.PublicKey, q Query) (checkpoint.Opened, error) {
+	o, err := checkpoint.OpenReply(envelope, q.Device, key)
+	if err != nil {
+		if refused := refusal(envelope, key, q); refused != nil {
+			return checkpoint.Opened{}, refused
+		}
+		return checkpoint.Opened{}, err
+	}
+	if o.Nonce != q.Nonce {
+		return checkpoint.Opened{}, fmt.Errorf("%w: checkpoint with nonce %q", ErrMismatch, o.Nonce)
+	}
+	return o, nil
+}
+
 // SignResolve returns the body of POST /v1/resolve. V is set.
 func SignResolve(key ed25519.PrivateKey, r Resolve) ([]byte, error) {
 	r.V = Version
@@ -188,11 +205,19 @@ func openReply(envelope []byte, payloadType string, key ed25519.PublicKey, q Que
 	if err == nil || errors.Is(err, ErrVersion) {
 		return err
 	}
-	var a Answer
-	if _, notAnswer := open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a); notAnswer == nil && a.Device == q.Device && a.State == Refused {
-		return &RefusedError{Reason: a.Reason, Message: a.Message}
+	if refused := refusal(envelope, key, q); refused != nil {
+		return refused
 	}
 	return err
+}
+
+// refusal of a query; nil when the envelope is something else.
+func refusal(envelope []byte, key ed25519.PublicKey, q Query) error {
+	var a Answer
+	if _, err := open(envelope, dsse.TypeAnswer, []ed25519.PublicKey{key}, &a); err == nil && a.Device == q.Device && a.State == Refused {
+		return &RefusedError{Reason: a.Reason, Message: a.Message}
+	}
+	return nil
 }
 
 // open verifies an envelope and its version, decodes it and tells which key signed it. The version is looked at before the fields, so

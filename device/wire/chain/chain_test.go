@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"nisse.io/nisse/internal/checkpoint"
 )
 
 // build n good rows.
@@ -40,9 +44,42 @@ func each(all []Record) iter.Seq2[Record, error] {
 	}
 }
 
+// sealed gives rows the leaves that a tree over other rows has.
+func sealed(t testing.TB, over, rows []Record) []Record {
+	t.Helper()
+	rows = slices.Clone(rows)
+	for i, r := range over {
+		leaf, err := checkpoint.Leaf(r.Hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[i].Leaf = leaf
+	}
+	return rows
+}
+
+func root(t testing.TB, rows []Record) tlog.Hash {
+	t.Helper()
+	var tree checkpoint.Tree
+	for _, r := range sealed(t, rows, rows) {
+		tree.Add(r.Leaf)
+	}
+	return tree.Now().Root
+}
+
+// anew continues rows as somebody else would, up to n.
+func anew(t testing.TB, rows []Record, n int) []Record {
+	t.Helper()
+	rows = slices.Clone(rows)
+	for len(rows) < n {
+		rows = append(rows, next(t, int64(len(rows)+1), rows[len(rows)-1].Hash, "forger"))
+	}
+	return rows
+}
+
 func TestVerify(t *testing.T) {
 	good := build(t, 5)
-	seen := Expect{5, good[4].Hash}
+	seen := Expect{Rows: 5, Head: good[4].Hash}
 	with := func(change func(all []Record) []Record) []Record { return change(slices.Clone(good)) }
 	edit := func(r Record, hash bool) Record {
 		r.Body = strings.Replace(r.Body, `"agent":"a"`, `"agent":"b"`, 1)
@@ -55,28 +92,35 @@ func TestVerify(t *testing.T) {
 		name   string
 		rows   []Record
 		expect []Expect
-		want   Trouble
+		want   checkpoint.Trouble
 		row    int64
 	}{
 		{"whole", good, []Expect{seen}, "", 0},
 		{"empty", nil, nil, "", 0},
-		{"grown since", good, []Expect{{3, good[2].Hash}}, "", 0},
-		{"edited", with(func(a []Record) []Record { a[2] = edit(a[2], false); return a }), nil, Edited, 3},
-		{"edited, hash made anew", with(func(a []Record) []Record { a[2] = edit(a[2], true); return a }), nil, Fork, 4},
+		{"grown since", good, []Expect{{Rows: 3, Head: good[2].Hash}}, "", 0},
+		{"edited", with(func(a []Record) []Record { a[2] = edit(a[2], false); return a }), nil, checkpoint.Edited, 3},
+		{"edited, hash made anew", with(func(a []Record) []Record { a[2] = edit(a[2], true); return a }), nil, checkpoint.Forked, 4},
 		{"newest edited, hash made anew, nobody looked before", with(func(a []Record) []Record { a[4] = edit(a[4], true); return a }), nil, "", 0},
-		{"newest edited, hash made anew, seen before", with(func(a []Record) []Record { a[4] = edit(a[4], true); return a }), []Expect{seen}, Fork, 5},
-		{"hash edited", with(func(a []Record) []Record { a[1].Hash = a[0].Hash; return a }), nil, Edited, 2},
-		{"no JSON", with(func(a []Record) []Record { a[1].Body = "{"; return a }), nil, Edited, 2},
-		{"same meaning, other bytes", with(func(a []Record) []Record { a[1].Body += " "; a[1].Hash = Hash(a[1].Body); return a }), nil, Edited, 2},
-		{"row taken out", with(func(a []Record) []Record { return slices.Delete(a, 2, 3) }), []Expect{seen}, Gap, 3},
-		{"first rows taken out", with(func(a []Record) []Record { return a[2:] }), nil, Gap, 1},
-		{"row twice", with(func(a []Record) []Record { return slices.Insert(a, 3, a[2]) }), nil, Fork, 3},
-		{"two writers", append(with(func(a []Record) []Record { return a[:4] }), next(t, 4, good[2].Hash, "other"), good[4]), nil, Fork, 4},
-		{"two writers, one row kept", append(with(func(a []Record) []Record { return a[:3] }), next(t, 4, good[2].Hash, "other"), good[4]), nil, Fork, 5},
-		{"rows exchanged", with(func(a []Record) []Record { a[1], a[2] = a[2], a[1]; return a }), nil, Gap, 2},
-		{"newest cut off", good[:4], []Expect{seen}, Truncated, 5},
-		{"all cut off", nil, []Expect{seen}, Truncated, 1},
-		{"cut off and written on", append(slices.Clone(good[:4]), next(t, 5, good[3].Hash, "other"), next(t, 6, "x", "other")), []Expect{seen}, Fork, 5},
+		{"newest edited, hash made anew, seen before", with(func(a []Record) []Record { a[4] = edit(a[4], true); return a }), []Expect{seen}, checkpoint.Forked, 5},
+		{"hash edited", with(func(a []Record) []Record { a[1].Hash = a[0].Hash; return a }), nil, checkpoint.Edited, 2},
+		{"no JSON", with(func(a []Record) []Record { a[1].Body = "{"; return a }), nil, checkpoint.Edited, 2},
+		{"same meaning, other bytes", with(func(a []Record) []Record { a[1].Body += " "; a[1].Hash = Hash(a[1].Body); return a }), nil, checkpoint.Edited, 2},
+		{"row taken out", with(func(a []Record) []Record { return slices.Delete(a, 2, 3) }), []Expect{seen}, checkpoint.Gap, 3},
+		{"first rows taken out", with(func(a []Record) []Record { return a[2:] }), nil, checkpoint.Gap, 1},
+		{"row twice", with(func(a []Record) []Record { return slices.Insert(a, 3, a[2]) }), nil, checkpoint.Duplicate, 3},
+		{"old row again", with(func(a []Record) []Record { return append(a, a[1]) }), nil, checkpoint.Duplicate, 2},
+		{"sealed, whole", sealed(t, good, good), []Expect{{Rows: 4, Root: root(t, good[:4])}}, "", 0},
+		{"sealed, edited, hash made anew", sealed(t, good, with(func(a []Record) []Record { a[2] = edit(a[2], true); return a })), nil, checkpoint.Edited, 3},
+		{"sealed, newest edited, hash made anew", sealed(t, good, with(func(a []Record) []Record { a[4] = edit(a[4], true); return a })), nil, checkpoint.Edited, 5},
+		{"sealed, written anew from a row on", sealed(t, good, anew(t, good[:2], 5)), nil, checkpoint.Forked, 3},
+		{"written anew between checkpoints", anew(t, good[:3], 5), []Expect{{Rows: 2, Root: root(t, good[:2])}, {Rows: 5, Root: root(t, good)}}, checkpoint.Forked, 5},
+		{"cut off below a checkpoint", good[:3], []Expect{{Rows: 2, Root: root(t, good[:2])}, {Rows: 5, Root: root(t, good)}}, checkpoint.Truncated, 4},
+		{"two writers", append(with(func(a []Record) []Record { return a[:4] }), next(t, 4, good[2].Hash, "other"), good[4]), nil, checkpoint.Forked, 4},
+		{"two writers, one row kept", append(with(func(a []Record) []Record { return a[:3] }), next(t, 4, good[2].Hash, "other"), good[4]), nil, checkpoint.Forked, 5},
+		{"rows exchanged", with(func(a []Record) []Record { a[1], a[2] = a[2], a[1]; return a }), nil, checkpoint.Gap, 2},
+		{"newest cut off", good[:4], []Expect{seen}, checkpoint.Truncated, 5},
+		{"all cut off", nil, []Expect{seen}, checkpoint.Truncated, 1},
+		{"cut off and written on", append(slices.Clone(good[:4]), next(t, 5, good[3].Hash, "other"), next(t, 6, "x", "other")), []Expect{seen}, checkpoint.Forked, 5},
 		{"written anew from the start", func() []Record {
 			var all []Record
 			prev := Genesis
@@ -85,7 +129,7 @@ func TestVerify(t *testing.T) {
 				prev = all[i].Hash
 			}
 			return all
-		}(), []Expect{{2, good[1].Hash}}, Fork, 2},
+		}(), []Expect{{Rows: 2, Head: good[1].Hash}}, checkpoint.Forked, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			end, err := Verify(each(c.rows), c.expect...)

@@ -1,0 +1,231 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"nisse.io/nisse/internal/canonical"
+)
+
+func key(seed byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
+}
+
+func public(seed byte) ed25519.PublicKey { return key(seed).Public().(ed25519.PublicKey) }
+
+// log is a tree as a device keeps it: every node.
+type log struct{ nodes []tlog.Hash }
+
+func (l *log) ReadHashes(at []int64) ([]tlog.Hash, error) {
+	var all []tlog.Hash
+	for _, i := range at {
+		all = append(all, l.nodes[i])
+	}
+	return all, nil
+}
+
+// grow to n rows, whose content begins with a word.
+func (l *log) grow(t *testing.T, from, n int64, word string) {
+	t.Helper()
+	for i := from; i < n; i++ {
+		leaf, err := Leaf(canonical.Hex([]byte(fmt.Sprint(word, i))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := tlog.StoredHashesForRecordHash(i, leaf, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.nodes = append(l.nodes, nodes...)
+	}
+}
+
+func (l *log) at(t *testing.T, rows int64) Checkpoint {
+	t.Helper()
+	root, err := tlog.TreeHash(rows, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Checkpoint{Rows: rows, Root: root}
+}
+
+func (l *log) proof(t *testing.T, rows, since int64) []string {
+	t.Helper()
+	p, err := tlog.ProveTree(rows, since, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, h := range p {
+		all = append(all, h.String())
+	}
+	return all
+}
+
+// The tree that needs no nodes has the roots of the one that keeps them all.
+func TestTreeIsTheOneOfTheStandard(t *testing.T) {
+	var l log
+	var tree Tree
+	if tree.Now() != (Checkpoint{}) {
+		t.Error("an empty tree says something")
+	}
+	for n := int64(1); n <= 300; n++ {
+		l.grow(t, n-1, n, "row")
+		leaf, err := Leaf(canonical.Hex([]byte(fmt.Sprint("row", n-1))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree.Add(leaf)
+		if got, want := tree.Now(), l.at(t, n); got != want {
+			t.Fatalf("%d rows: got %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestNote(t *testing.T) {
+	c := Checkpoint{Rows: 7, Root: tlog.RecordHash([]byte("x"))}
+	text, err := c.Sign("web1", key(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.Sign("web1", key(3)); err != nil || again != text {
+		t.Errorf("made again it is another: %q, %v", again, err)
+	}
+	if got, err := Open(text, "web1", public(3)); err != nil || got != c {
+		t.Errorf("got %v, %v", got, err)
+	}
+	more, err := Checkpoint{Rows: 0}.Sign("web1", key(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]struct {
+		text, device string
+		key          byte
+	}{
+		"another key":         {text, "web1", 4},
+		"another device":      {text, "web2", 3},
+		"one row more":        {strings.Replace(text, "\n7\n", "\n8\n", 1), "web1", 3},
+		"another root":        {strings.Replace(text, c.Root.String(), tlog.RecordHash(nil).String(), 1), "web1", 3},
+		"no signature":        {text[:strings.Index(text, "\n\n")+2], "web1", 3},
+		"no rows":             {more, "web1", 3},
+		"nothing":             {"", "web1", 3},
+		"longer than allowed": {text + strings.Repeat("— x AAAAAAA=\n", 400), "web1", 3},
+	} {
+		if got, err := Open(try.text, try.device, public(try.key)); !errors.Is(err, ErrRefused) || got != (Checkpoint{}) {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	var honest, forged log
+	honest.grow(t, 0, 12, "row")
+	forged.nodes = append(forged.nodes, honest.nodes[:tlog.StoredHashCount(4)]...)
+	forged.grow(t, 4, 12, "forged")
+	kept := Kept{honest.at(t, 5), 1000}
+	broken := &Finding{Edited, 3, "x"}
+	for _, c := range []struct {
+		name  string
+		kept  Kept
+		log   *log
+		rows  int64
+		since int64
+		proof []string // nil: as the log proves it
+		now   int64
+		found *Finding
+		want  Trouble
+		row   int64
+		err   error
+	}{
+		{name: "grown", kept: kept, log: &honest, rows: 12, since: 5, now: 1001},
+		{name: "the same", kept: kept, log: &honest, rows: 5, since: 5, now: 1001},
+		{name: "the same, asked by one who had less", kept: kept, log: &honest, rows: 5, since: 3, now: 1001},
+		{name: "the first", log: &honest, rows: 12, now: 1001},
+		{name: "nothing yet", log: &honest, rows: 0, now: 1001},
+		{name: "grown, by a clock that went back", kept: kept, log: &honest, rows: 12, since: 5, now: 1},
+		{name: "fewer", kept: kept, log: &honest, rows: 4, since: 5, now: 1001, want: Truncated, row: 5},
+		{name: "none left", kept: kept, log: &honest, rows: 0, since: 5, now: 1001, want: Truncated, row: 1},
+		{name: "fewer, played again", kept: kept, log: &honest, rows: 4, since: 5, now: 999, err: ErrOlder},
+		{name: "other rows, as many", kept: kept, log: &forged, rows: 5, since: 5, now: 1001, want: Forked, row: 5},
+		{name: "other rows, and more", kept: kept, log: &forged, rows: 12, since: 5, now: 1001, want: Forked, row: 5},
+		{name: "other rows, with an honest proof", kept: kept, log: &forged, rows: 12, since: 5, proof: honest.proof(t, 12, 5), now: 1001, want: Forked, row: 5},
+		{name: "no proof", kept: kept, log: &honest, rows: 12, since: 5, proof: []string{}, now: 1001, want: Forked, row: 5},
+		{name: "for another", kept: kept, log: &honest, rows: 12, since: 4, now: 1001, err: ErrOtherSince},
+		{name: "its own finding", kept: kept, log: &honest, rows: 12, since: 5, now: 1001, found: broken, want: Edited, row: 3},
+		{name: "an old finding", kept: kept, log: &honest, rows: 12, since: 5, now: 999, found: broken, err: ErrOlder},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := Reply{Device: "web1", Since: c.since, Proof: c.proof, Finding: c.found, Now: c.now}
+			if c.rows > 0 {
+				var err error
+				if r.Checkpoint, err = c.log.at(t, c.rows).Sign("web1", key(3)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.proof == nil && c.since > 0 && c.since < c.rows {
+				r.Proof = c.log.proof(t, c.rows, c.since)
+			}
+			env, err := r.Sign(key(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := OpenReply(env, "web1", public(3))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = Judge(c.kept, o)
+			var f *Finding
+			switch {
+			case c.want != "":
+				if !errors.As(err, &f) || f.Trouble != c.want || f.Row != c.row {
+					t.Errorf("got %v, want %s at row %d", err, c.want, c.row)
+				}
+			case !errors.Is(err, c.err):
+				t.Errorf("got %v, want %v", err, c.err)
+			}
+		})
+	}
+}
+
+// Who carries a reply can change nothing of it.
+func TestReplyIsTheDevicesOwn(t *testing.T) {
+	text, err := Checkpoint{Rows: 1, Root: tlog.RecordHash(nil)}.Sign("web1", key(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := Checkpoint{Rows: 1, Root: tlog.RecordHash(nil)}.Sign("web1", key(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]struct {
+		r Reply
+		k byte
+	}{
+		"another key signed":         {Reply{Device: "web1", Checkpoint: text}, 4},
+		"of another device":          {Reply{Device: "web2", Checkpoint: text}, 3},
+		"with another's checkpoint":  {Reply{Device: "web1", Checkpoint: foreign}, 3},
+		"with a proof that is none":  {Reply{Device: "web1", Checkpoint: text, Proof: []string{"x"}}, 3},
+		"with a note that is cut up": {Reply{Device: "web1", Checkpoint: text[1:]}, 3},
+	} {
+		env, err := try.r.Sign(key(try.k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err := OpenReply(env, "web1", public(3)); err == nil {
+			t.Errorf("%s: taken: %+v", name, o)
+		}
+	}
+	env, err := Reply{Device: "web1", Checkpoint: text}.Sign(key(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReply(env, "web1", public(3)); err != nil {
+		t.Error(err)
+	}
+}
