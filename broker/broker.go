@@ -75,7 +75,7 @@ func New(c Config, w World) *Broker {
 	m := meter.New(w.Metrics)
 	locks := &serial.Keys{}
 	deviceClient := devices.NewClient(c.RequestKey, now)
-	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now)
+	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now, w.Metrics)
 	dispatcher := &dispatch.Dispatcher{
 		Live: reader, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,
 		Meter: m, Log: c.Log, Now: now, Namespace: c.Namespace,

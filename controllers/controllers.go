@@ -21,6 +21,7 @@ import (
 	"nisse.io/nisse/controllers/admission"
 	"nisse.io/nisse/controllers/agent"
 	"nisse.io/nisse/controllers/agent/children"
+	"nisse.io/nisse/controllers/deviceaudit"
 	"nisse.io/nisse/controllers/devicemanifest"
 	"nisse.io/nisse/controllers/gate"
 	"nisse.io/nisse/controllers/indexes"
@@ -51,6 +52,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	c, live, events := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("nisse-manager")
 	guard := &admission.Probe{Client: c, Now: o.Now}
 	for name, setup := range map[string]func(ctrl.Manager) error{
+		"deviceaudit":    (&deviceaudit.Reconciler{Client: c, Live: live, System: o.Settings.SystemNamespace, Events: events, Log: o.Log, Now: o.Now}).Setup,
 		"devicemanifest": (&devicemanifest.Reconciler{Client: c, Now: o.Now}).Setup,
 		"person":         (&person.Reconciler{Client: c}).Setup,
 		"agent":          (&agent.Reconciler{Client: c, Live: live, Settings: o.Settings, Events: events, Log: o.Log}).Setup,

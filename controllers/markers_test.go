@@ -47,8 +47,8 @@ func TestTheRoleIsWhatTheControllersClaim(t *testing.T) {
 	}
 }
 
-// In its own namespace the manager has its Lease and nothing else.
-func TestTheLeaseIsAllInTheSystemNamespace(t *testing.T) {
+// In its own namespace the manager has its Lease and, held by admission to names of that kind, what it keeps of devices' audits; and nothing else.
+func TestLeaseAndAuditsAreAllInTheSystemNamespace(t *testing.T) {
 	given := map[string]bool{}
 	for _, r := range role(t, systemNamespace, "nisse-manager").Rules {
 		add(given, r.APIGroups, r.Resources, r.Verbs)
@@ -56,7 +56,8 @@ func TestTheLeaseIsAllInTheSystemNamespace(t *testing.T) {
 			t.Errorf("%v on %v of any name", r.Verbs, r.Resources)
 		}
 	}
-	want := map[string]bool{"create leases.coordination.k8s.io": true, "get leases.coordination.k8s.io": true, "update leases.coordination.k8s.io": true}
+	want := map[string]bool{"create leases.coordination.k8s.io": true, "get leases.coordination.k8s.io": true, "update leases.coordination.k8s.io": true,
+		"get configmaps.": true, "create configmaps.": true, "patch configmaps.": true}
 	if diff := cmp.Diff(want, given); diff != "" {
 		t.Errorf("rights (-want +given by config/rbac/manager.yaml):\n%s", diff)
 	}

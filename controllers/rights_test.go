@@ -81,6 +81,15 @@ func TestRightsOfTheManager(t *testing.T) {
 		{"make a device's job", func() error {
 			return manager.Create(t.Context(), &v1alpha1.DeviceJob{ObjectMeta: meta(agentsNamespace)})
 		}, false},
+		{"keep what it has of an audit", func() error {
+			return manager.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "audit." + a.Name + ".web1"}})
+		}, true},
+		{"write another ConfigMap beside the keys", func() error {
+			return manager.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(systemNamespace)})
+		}, false},
+		{"take away what is kept of an audit", func() error {
+			return manager.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "audit." + a.Name + ".web1"}})
+		}, false},
 		{"report in the broker's name", func() error {
 			return manager.Status().Patch(t.Context(), w.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"status":{"runtime":{"question":{"id":"q","text":"?"}}}}`)))
 		}, false},

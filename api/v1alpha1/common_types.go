@@ -32,6 +32,8 @@ const (
 	ConditionUpdatePending = "UpdatePending"
 	// ConditionOnline tells whether a Device answered when it was last asked.
 	ConditionOnline = "Online"
+	// ConditionAuditIntact tells whether a Device's audit contains everything that the manager has kept of it.
+	ConditionAuditIntact = "AuditIntact"
 )
 
 // ReasonPending, of a Gate's and a DeviceJob's Ready: it has not ended. The schema sets it, so that Ready is there without a write.

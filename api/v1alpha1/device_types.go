@@ -20,6 +20,24 @@ const (
 	ReasonKeyMismatch = "KeyMismatch"
 )
 
+// Reasons of a Device's AuditIntact condition.
+const (
+	// ReasonAuditExtends: the device has proven that its audit contains everything that was kept of it.
+	ReasonAuditExtends = "Extends"
+	// ReasonAuditEdited: the device found that a row is not what was written.
+	ReasonAuditEdited = "Edited"
+	// ReasonAuditGap: the device found that rows are missing in the middle.
+	ReasonAuditGap = "Gap"
+	// ReasonAuditDuplicate: the device found a row a second time.
+	ReasonAuditDuplicate = "Duplicate"
+	// ReasonAuditForked: the audit is not the one that was kept, or the device found that it was written anew.
+	ReasonAuditForked = "Forked"
+	// ReasonAuditTruncated: the device has fewer rows than were kept.
+	ReasonAuditTruncated = "Truncated"
+	// ReasonAuditUnproven: what the broker brought does not prove anything: the device's key did not sign it, or it is an old reply.
+	ReasonAuditUnproven = "Unproven"
+)
+
 // DeviceSpec says where a device is and what it must prove.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.revokedEpoch) || (has(self.revokedEpoch) && self.revokedEpoch >= oldSelf.revokedEpoch)",message="what was revoked stays revoked; sign the manifests again"
@@ -43,9 +61,50 @@ type DeviceSpec struct {
 	RevokedEpoch int64 `json:"revokedEpoch,omitempty"`
 }
 
-// DeviceStatus is written by the broker, at changes only.
+// DeviceAudit is what a device says of its audit, as the broker brought it. Whoever judges by it looks at the reply alone, which the device signed.
+type DeviceAudit struct {
+	// rows that the newest checkpoint has.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Rows int64 `json:"rows,omitempty"`
+	// root of the tree over them, in base64.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Root string `json:"root,omitempty"`
+	// since is the number of rows that the reply's proof begins with: those that were kept when it was asked for.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Since int64 `json:"since,omitempty"`
+	// at is when the broker got it.
+	At metav1.Time `json:"at"`
+	// checkpoint is the note that the device signed; `nisse-device audit verify --checkpoint` reads it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// finding of the device about its own audit; empty when it finds nothing.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Finding string `json:"finding,omitempty"`
+	// reply of the device with the checkpoint and its proof, as the device signed it.
+	// +kubebuilder:validation:MaxLength=32768
+	Reply string `json:"reply"`
+}
+
+// KeptAudit is the newest checkpoint of a device that the manager has verified and put where the broker cannot reach it.
+type KeptAudit struct {
+	// rows of it.
+	// +kubebuilder:validation:Minimum=1
+	Rows int64 `json:"rows"`
+	// root of the tree over them, in base64.
+	// +kubebuilder:validation:MaxLength=64
+	Root string `json:"root"`
+	// at is when it was kept.
+	At metav1.Time `json:"at"`
+}
+
+// DeviceStatus is written by the broker, but for auditKept and the condition AuditIntact, which are the manager's; at changes only.
 type DeviceStatus struct {
-	// conditions: Online.
+	// conditions: Online, AuditIntact.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -56,6 +115,12 @@ type DeviceStatus struct {
 	// revokedEpoch that the device has confirmed: no manifest at or below it runs anything there any more.
 	// +optional
 	RevokedEpoch int64 `json:"revokedEpoch,omitempty"`
+	// audit of the device, as it says itself.
+	// +optional
+	Audit *DeviceAudit `json:"audit,omitempty"`
+	// auditKept is what the manager has kept of it.
+	// +optional
+	AuditKept *KeptAudit `json:"auditKept,omitempty"`
 }
 
 // Device is one machine that runs nisse-device.
@@ -65,6 +130,7 @@ type DeviceStatus struct {
 // +kubebuilder:resource:categories=nisse,shortName=dev
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
 // +kubebuilder:printcolumn:name="Online",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].status`
+// +kubebuilder:printcolumn:name="Audit",type=string,JSONPath=`.status.conditions[?(@.type=="AuditIntact")].reason`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",message="a Device's name is a DNS label of at most 63 characters"

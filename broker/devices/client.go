@@ -17,6 +17,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/dsse"
 )
 
@@ -98,6 +99,23 @@ func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wir
 // Status asks for the device's status.
 func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
 	return c.status(ctx, t, http.MethodGet, "/v1/status", nil)
+}
+
+// Checkpoint asks for the device's newest checkpoint and a proof that it extends the one of since rows. The envelope is what the device signed.
+func (c *Client) Checkpoint(ctx context.Context, t Target, since int64) (checkpoint.Opened, string, error) {
+	req, q, err := c.query(ctx, t, http.MethodGet, fmt.Sprintf("/v1/checkpoint?since=%d", since), nil)
+	if err != nil {
+		return checkpoint.Opened{}, "", err
+	}
+	body, err := c.do(req)
+	if err != nil {
+		return checkpoint.Opened{}, "", err
+	}
+	o, err := wire.OpenCheckpoint(body, t.Key, q)
+	if err != nil {
+		return checkpoint.Opened{}, "", opened(err)
+	}
+	return o, string(body), nil
 }
 
 // Bring a manifest to the device, by the envelope that the root key made.

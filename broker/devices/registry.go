@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,13 +53,18 @@ type Registry struct {
 	mu     sync.Mutex
 	silent map[string]time.Time // since when a device has not answered
 	holds  map[string][]string  // digests that a device held when it last told
+	rows   map[string]int64     // of a device's audit, when it last told
+	asked  map[string]time.Time // when a device was last asked for a checkpoint
+
+	lag lag
 
 	rounds rounds
 }
 
 // NewRegistry of the devices in a namespace.
-func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time) *Registry {
-	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, silent: map[string]time.Time{}, holds: map[string][]string{}}
+func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time, metrics prometheus.Registerer) *Registry {
+	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, silent: map[string]time.Time{}, holds: map[string][]string{}, rows: map[string]int64{},
+		asked: map[string]time.Time{}, lag: newLag(metrics)}
 }
 
 // Ready asks the device for its status now, tells it what was revoked, and brings the manifests that it lacks. nil means that it answers,
@@ -173,6 +179,7 @@ func (r *Registry) remember(d *v1alpha1.Device, s seen) {
 	defer r.mu.Unlock()
 	delete(r.holds, d.Name)
 	if s.err == nil {
+		r.rows[d.Name] = s.AuditRows
 		for _, m := range s.Manifests {
 			if s.Holds(m.Digest) {
 				r.holds[d.Name] = append(r.holds[d.Name], m.Digest)

@@ -142,6 +142,7 @@ func (r *Registry) Run(ctx context.Context) error {
 
 // tend looks at one device until it or the context is gone.
 func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{}) {
+	defer r.lag.forget(device)
 	for wait := time.Duration(0); sleep(ctx, woken, wait); {
 		wait = interval
 		d := &v1alpha1.Device{}
@@ -157,6 +158,8 @@ func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{
 		}
 		if err := r.Ready(ctx, d); d.Spec.RevokedEpoch > d.Status.RevokedEpoch && err != nil {
 			wait = pressing
+		} else if err == nil {
+			r.audit(ctx, d)
 		}
 	}
 }

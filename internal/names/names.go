@@ -53,3 +53,6 @@ func Manifest(device, privilege string) string {
 	}
 	return device + "-" + strings.ToLower(privilege)
 }
+
+// Audit is the name of the ConfigMap that keeps the checkpoints of a device's audit. Neither part has a dot.
+func Audit(namespace, device string) string { return "audit." + namespace + "." + device }

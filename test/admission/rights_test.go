@@ -100,6 +100,8 @@ func common(l loot) []attack {
 		{"delete an item", remove(l.item), false},
 		{"delete an approval", remove(l.said), false},
 		{"delete an Agent", remove(l.agent), false},
+		{"write what is kept of an audit", create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "audit." + agents + ".web1"}}), false},
+		{"take an alarm back", mergeStatus(l.device, `{"status":{"conditions":[{"type":"AuditIntact","status":"True","reason":"Extends","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`), false},
 		{"take the manager's lease before it does", create(lease("nisse-manager")), false},
 	}
 }

@@ -34,6 +34,11 @@ func TestStatusWriters(t *testing.T) {
 		{"job state", broker, func(n string) client.Object { return job(n) }, map[string]any{"state": "Succeeded"}, []string{broker}},
 		{"device", lucas, func(n string) client.Object { return device(n) }, map[string]any{"observedGeneration": int64(1)}, []string{broker}},
 		{"device revoked epoch", lucas, func(n string) client.Object { return device(n) }, map[string]any{"revokedEpoch": int64(7)}, []string{broker}},
+		{"device audit", lucas, func(n string) client.Object { return device(n) }, map[string]any{"audit": map[string]any{"at": now, "reply": "x"}}, []string{broker}},
+		{"device audit kept", lucas, func(n string) client.Object { return device(n) }, map[string]any{"auditKept": map[string]any{"rows": int64(7), "root": "x", "at": now}}, []string{manager}},
+		{"device online", lucas, func(n string) client.Object { return device(n) }, map[string]any{"conditions": []any{condition("Online", now)}}, []string{broker}},
+		{"device audit intact", lucas, func(n string) client.Object { return device(n) }, map[string]any{"conditions": []any{condition("AuditIntact", now)}}, []string{manager}},
+		{"device both conditions", lucas, func(n string) client.Object { return device(n) }, map[string]any{"conditions": []any{condition("Online", now), condition("AuditIntact", now)}}, nil},
 		{"manifest", lucas, func(n string) client.Object { return deviceManifest(n) }, map[string]any{"digest": digest}, []string{manager}},
 		{"agent active item", lucas, func(n string) client.Object { return newAgent(n) }, map[string]any{"activeWorkItem": "w"}, []string{manager}},
 		{"agent conversation", lucas, func(n string) client.Object { return newAgent(n) },
@@ -86,6 +91,10 @@ func TestStatusWriters(t *testing.T) {
 			})
 		}
 	}
+}
+
+func condition(kind, now string) map[string]any {
+	return map[string]any{"type": kind, "status": "True", "reason": "X", "message": "", "lastTransitionTime": now}
 }
 
 // begins is the status that an object has by its schema.

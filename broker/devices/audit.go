@@ -1,0 +1,136 @@
+package devices
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/sanitize"
+	"nisse.io/nisse/internal/telemetry"
+)
+
+// auditEvery is how often a device is asked for a checkpoint, and so the most often that its status is written for it.
+const auditEvery = time.Minute
+
+// audit asks a device that answers for its newest checkpoint, when the last was long enough ago, and brings it to the manager. Nothing is decided here:
+// a bad one is brought as well, for it is the evidence.
+func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
+	now := r.now()
+	kept := int64(0)
+	if d.Status.AuditKept != nil {
+		kept = d.Status.AuditKept.Rows
+	}
+	r.mu.Lock()
+	rows, due := r.rows[d.Name], now.Sub(r.asked[d.Name]) >= auditEvery-interval/2 // looks come a little early or late
+	if due {
+		r.asked[d.Name] = now
+	}
+	r.mu.Unlock()
+	r.lag.see(d.Name, rows, kept, now)
+	if !due {
+		return
+	}
+	t, err := TargetOf(d)
+	if err != nil {
+		return // its Online condition tells
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	o, reply, err := r.client.Checkpoint(ctx, t, kept)
+	if err != nil {
+		r.log.Warn("device.checkpoint_not_got", "device", d.Name, "err", err)
+		return
+	}
+	r.warn(d, o)
+	finding := ""
+	if o.Finding != nil {
+		finding = sanitize.Line(o.Finding.Error(), 1000)
+	}
+	if was := d.Status.Audit; was != nil && was.Checkpoint == o.Checkpoint && was.Finding == finding && (was.Since == o.Since || kept == o.At.Rows) {
+		return // the manager has it, or will
+	}
+	if o.Checkpoint == "" && finding == "" && kept == 0 {
+		return // there is nothing yet
+	}
+	changed := d.DeepCopy()
+	changed.Status.Audit = &v1alpha1.DeviceAudit{Rows: o.At.Rows, Since: o.Since, At: metav1.NewTime(now), Checkpoint: o.Checkpoint, Finding: finding, Reply: reply}
+	if o.At.Rows > 0 {
+		changed.Status.Audit.Root = o.At.Root.String()
+	}
+	// Without a lock on the object: this part has one writer, and it is replaced as a whole.
+	if err := r.api.Status().Patch(ctx, changed, client.MergeFrom(d)); err != nil {
+		r.log.Warn("device.checkpoint_not_written", "device", d.Name, "err", err)
+		return
+	}
+	telemetry.Changed(ctx, r.log, "device.checkpoint_brought", telemetry.Event{Cause: d.Name}, slog.Int64("rows", o.At.Rows), slog.Int64("since", o.Since), slog.String("finding", finding))
+}
+
+// warn of what the manager will find.
+func (r *Registry) warn(d *v1alpha1.Device, o checkpoint.Opened) {
+	var k checkpoint.Kept
+	if s := d.Status.AuditKept; s != nil {
+		root, err := checkpoint.ParseRoot(s.Root)
+		if err != nil {
+			return
+		}
+		k.Checkpoint = checkpoint.Checkpoint{Rows: s.Rows, Root: root}
+	}
+	var f *checkpoint.Finding
+	if err := checkpoint.Judge(k, o); errors.As(err, &f) {
+		r.log.Error("device.audit_broken", "device", d.Name, "trouble", string(f.Trouble), "row", f.Row, "detail", f.Detail)
+	}
+}
+
+// lag of the cluster behind the audits of devices.
+type lag struct {
+	gauge *prometheus.GaugeVec
+	mu    *sync.Mutex
+	since map[string]behind
+}
+
+// behind since a time, when the audit had so many rows that were not kept.
+type behind struct {
+	rows int64
+	at   time.Time
+}
+
+func newLag(r prometheus.Registerer) lag {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nisse_broker_device_audit_lag_seconds",
+		Help: "How long a device's audit has had rows of which the manager has kept no checkpoint; 0 when it has all."}, []string{"device"})
+	r.MustRegister(g)
+	return lag{gauge: g, mu: &sync.Mutex{}, since: map[string]behind{}}
+}
+
+func (l lag) see(device string, rows, kept int64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.since[device]
+	if !ok && rows > kept || ok && kept >= b.rows {
+		b, ok = behind{rows, now}, true
+	}
+	if rows <= kept {
+		ok = false
+	}
+	if !ok {
+		delete(l.since, device)
+		l.gauge.WithLabelValues(device).Set(0)
+		return
+	}
+	l.since[device] = b
+	l.gauge.WithLabelValues(device).Set(now.Sub(b.at).Seconds())
+}
+
+func (l lag) forget(device string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.since, device)
+	l.gauge.DeleteLabelValues(device)
+}
