@@ -3,10 +3,12 @@
 package kubectl
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +28,7 @@ func New(version string) *cobra.Command {
 	f.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; what kubectl takes when empty")
 	f.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 	f.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace of the objects; the context's when empty")
-	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now))
+	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c))
 	return root
 }
 
@@ -50,7 +52,7 @@ func (c *cluster) connect() (client.WithWatch, string, error) {
 		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, "", err
 	}
 	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})

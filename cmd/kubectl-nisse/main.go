@@ -3,11 +3,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/version"
 	"nisse.io/nisse/kubectl"
 )
@@ -17,6 +19,10 @@ func main() {
 	defer stop()
 	if err := kubectl.New(version.Version).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
+		var broken *checkpoint.Finding
+		if errors.As(err, &broken) { // a verdict, not a failure
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }

@@ -274,7 +274,7 @@ func TestRefusesWhatDoesNotExtend(t *testing.T) {
 			if m := meta.FindStatusCondition(r.d.Status.Conditions, v1alpha1.ConditionAuditIntact).Message; !strings.HasPrefix(m, c.row) {
 				t.Errorf("message %q, want it to begin with %q", m, c.row)
 			}
-			if m := r.kept(); !strings.Contains(m.Data[keyBroken], `"trouble":"`+c.reason) || len(m.Data) != 2 {
+			if m := r.kept(); !strings.Contains(m.Data[checkpoint.KeyBroken], `"trouble":"`+c.reason) || len(m.Data) != 2 {
 				t.Errorf("kept: %v", m.Data)
 			}
 			r.warned(1)

@@ -1,0 +1,190 @@
+package kubectl
+
+import (
+	"bufio"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/names"
+)
+
+// longestRow of an audit, in bytes; a row holds 4 KiB of arguments at most.
+const longestRow = 1 << 20
+
+func auditCommand(c *cluster) *cobra.Command {
+	cmd := &cobra.Command{Use: "audit", Short: "Look into the audits of devices"}
+	cmd.AddCommand(auditVerify(c))
+	return cmd
+}
+
+func auditVerify(c *cluster) *cobra.Command {
+	var system, rows string
+	cmd := &cobra.Command{
+		Use: "verify DEVICE", Short: "Tell whether a device's audit is the one that was kept of it", Args: cobra.ExactArgs(1),
+		Long: `Verify what is kept of a device's audit: each checkpoint by the device's own signature, the newest that the device has given by its proof. With
+--rows, the rows themselves are compared with every checkpoint, and what is wrong is told apart (Edited, Gap, Duplicate, Forked, Truncated) and its
+first row is named. The rows come from the machine, by a way that has nothing to do with the cluster.
+
+It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told.`,
+		Example: `  kubectl nisse audit verify web1
+  ssh web1 sudo nisse-device audit show --config /etc/nisse-device/config.yaml --json | kubectl nisse audit verify web1 --rows -`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return verifyAudit(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, system, rows)
+		},
+	}
+	cmd.Flags().StringVar(&system, "system-namespace", "nisse-system", "namespace in which the manager keeps checkpoints")
+	cmd.Flags().StringVar(&rows, "rows", "", "`file` with the device's rows, as 'nisse-device audit show --json' prints them; - for standard input")
+	return cmd
+}
+
+func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, system, rows string) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	var d v1alpha1.Device
+	if err := cl.Get(ctx, key, &d); err != nil {
+		return err
+	}
+	public, err := dsse.ParseKey(d.Spec.PublicKey)
+	if err != nil {
+		return fmt.Errorf("device %s: spec.publicKey: %w", d.Name, err)
+	}
+	var m corev1.ConfigMap
+	err = cl.Get(ctx, client.ObjectKey{Namespace: system, Name: names.Audit(d.Namespace, d.Name)}, &m)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("nothing is kept of the audit of %s: no ConfigMap %s in %s; a device gives its first checkpoint a minute after its first row", d.Name, names.Audit(d.Namespace, d.Name), system)
+	}
+	if err != nil {
+		return err
+	}
+	seen, newest, err := checkpointsIn(out, m.Data, d.Name, public)
+	if err != nil {
+		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
+	}
+	found, err := checkpoint.ReadBroken(m.Data)
+	if err != nil {
+		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
+	}
+	var finding error
+	if found != nil {
+		finding = &found.Finding
+		fmt.Fprintf(out, "found by the manager at %s: %s\n", found.At, found.Finding.Error())
+	} else if finding = given(out, &d, newest, public); finding != nil && !isFinding(finding) {
+		return finding
+	}
+	if rows == "" {
+		if finding == nil {
+			fmt.Fprintln(out, "intact, as far as checkpoints tell; give --rows to compare the rows themselves")
+		}
+		return finding
+	}
+	in, done, err := open(cmd, rows)
+	if err != nil {
+		return err
+	}
+	defer done()
+	end, err := chain.Verify(in, seen...)
+	switch {
+	case isFinding(err):
+		return err // it names the row better than who has seen no rows
+	case err != nil:
+		return fmt.Errorf("read the rows: %w", err)
+	case finding != nil:
+		return finding
+	}
+	fmt.Fprintf(out, "intact: %d rows, head %s, and every checkpoint agrees with them\n", end.Rows, end.Head)
+	return nil
+}
+
+func isFinding(err error) bool {
+	var f *checkpoint.Finding
+	return errors.As(err, &f)
+}
+
+// checkpointsIn a keeping, each verified, and the newest.
+func checkpointsIn(out io.Writer, data map[string]string, device string, key ed25519.PublicKey) (seen []chain.Expect, newest checkpoint.Kept, err error) {
+	foreign := 0
+	for _, at := range checkpoint.Keys(data) {
+		e, k, err := checkpoint.ReadEntry(data, at)
+		if err != nil {
+			return nil, checkpoint.Kept{}, err
+		}
+		if c, err := checkpoint.Open(e.Note, device, key); err != nil || c != k.Checkpoint {
+			foreign++
+		}
+		seen, newest = append(seen, chain.Expect{Rows: k.Rows, Root: k.Root}), k
+	}
+	if len(seen) == 0 {
+		return nil, checkpoint.Kept{}, nil
+	}
+	fmt.Fprintf(out, "%d checkpoints are kept, up to row %d\n", len(seen), newest.Rows)
+	if foreign > 0 {
+		return nil, checkpoint.Kept{}, fmt.Errorf("%d of them are not signed by the key that Device %s names", foreign, device)
+	}
+	return seen, newest, nil
+}
+
+// given is what the newest reply of the device says; nil when it is in order, or when the manager will have a better one.
+func given(out io.Writer, d *v1alpha1.Device, newest checkpoint.Kept, key ed25519.PublicKey) error {
+	if d.Status.Audit == nil {
+		return nil
+	}
+	o, err := checkpoint.OpenReply([]byte(d.Status.Audit.Reply), d.Name, key)
+	if err != nil {
+		return fmt.Errorf("what the broker brought last proves nothing: %w", err)
+	}
+	switch err := checkpoint.Judge(newest, o); {
+	case errors.Is(err, checkpoint.ErrOtherSince), errors.Is(err, checkpoint.ErrOlder):
+		fmt.Fprintf(out, "the device's newest reply says nothing yet: %v\n", err)
+		return nil
+	default:
+		return err
+	}
+}
+
+// open rows, one a line. They can be read again, so they are held.
+func open(cmd *cobra.Command, file string) (iter.Seq2[chain.Record, error], func(), error) {
+	in, done := cmd.InOrStdin(), func() {}
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, done = f, func() { _ = f.Close() } // read-only
+	}
+	var all []string
+	s := bufio.NewScanner(in)
+	s.Buffer(nil, longestRow)
+	for s.Scan() {
+		if line := strings.TrimSpace(s.Text()); line != "" {
+			all = append(all, line)
+		}
+	}
+	if err := s.Err(); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("read the rows: %w", err)
+	}
+	return func(yield func(chain.Record, error) bool) {
+		for _, body := range all {
+			if !yield(chain.Record{Body: body}, nil) {
+				return
+			}
+		}
+	}, done, nil
+}
