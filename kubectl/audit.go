@@ -84,7 +84,7 @@ func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, sys
 	var finding error
 	if found != nil {
 		finding = &found.Finding
-		fmt.Fprintf(out, "found by the manager at %s: %s\n", found.At, found.Finding.Error())
+		fmt.Fprintf(out, "found by the manager at %s: %s\n", found.At, found.Error())
 	} else if finding = given(out, &d, newest, public); finding != nil && !isFinding(finding) {
 		return finding
 	}

@@ -279,7 +279,7 @@ func TestRefusesWhatDoesNotExtend(t *testing.T) {
 			}
 			r.warned(1)
 			// All is well again, as it seems.
-			r.device.nodes, r.rows = nil, 0
+			r.nodes, r.rows = nil, 0
 			r.grow(12, "row")
 			r.bring(r.says(10, nil))
 			r.pass()
