@@ -59,6 +59,53 @@ func fake(t *testing.T, answers map[string]string) Engine {
 	return e
 }
 
+// overdue is a context whose time is up when it is cancelled, so that a test needs no clock.
+type overdue struct{ context.Context }
+
+func (o overdue) Err() error {
+	if o.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// overdueAfter gives a context whose time is up as soon as the engine's command has said this much and what it said was taken.
+func overdueAfter(t *testing.T, e Engine, said string) (Engine, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	client, inner := *e.client, e.client.Transport
+	client.Transport = transport(func(q *http.Request) (*http.Response, error) {
+		r, err := inner.RoundTrip(q)
+		if err == nil && strings.HasPrefix(q.URL.Path, "/exec/") && strings.HasSuffix(q.URL.Path, "/start") {
+			r.Body = &until{ReadCloser: r.Body, left: len(said), then: cancel}
+		}
+		return r, err
+	})
+	e.client = &client
+	return e, overdue{ctx}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
+
+// until so many bytes were read and somebody wants more.
+type until struct {
+	io.ReadCloser
+	left int
+	then func()
+}
+
+func (u *until) Read(b []byte) (int, error) {
+	if u.left <= 0 {
+		u.then()
+	}
+	n, err := u.ReadCloser.Read(b)
+	u.left -= n
+	return n, err
+}
+
 func frame(stream byte, text string) string {
 	head := make([]byte, 8)
 	head[0] = stream
@@ -143,8 +190,7 @@ func TestExecThatIsLeft(t *testing.T) {
 		"POST /exec/" + idB + "/start":      frame(1, "out") + "…",
 		"GET /exec/" + idB + "/json":        `{"Running":true,"Pid":0}`,
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	e, ctx := overdueAfter(t, e, frame(1, "out"))
 	ran, err := e.Exec(ctx, "web", "", []string{"/bin/x"}, 100)
 	if err != nil || !ran.TimedOut || !ran.Left || ran.Stdout.Text() != "out" {
 		t.Errorf("%+v, %v", ran, err)

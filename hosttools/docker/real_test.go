@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -24,10 +25,14 @@ import (
 // engine of the test's own, with one container called web. Where Docker is not installed, or may not be started, there is none.
 func engine(t *testing.T) (e Engine, id string, ok bool) {
 	t.Helper()
+	none := func(format string, args ...any) (Engine, string, bool) {
+		t.Helper()
+		t.Logf("no Engine of the test's own runs here; the fake one is all: "+format, args...)
+		return Engine{}, "", false
+	}
 	file, err := program.Find("dockerd")
 	if err != nil || os.Geteuid() != 0 {
-		t.Logf("no Engine of the test's own can be started here (%v, user %d); the fake one is all", err, os.Geteuid())
-		return Engine{}, "", false
+		return none("%v, user %d", err, os.Geteuid())
 	}
 	d, err := os.MkdirTemp("", "nisse-docker") // short, for sockets' names are
 	if err != nil {
@@ -49,48 +54,59 @@ func engine(t *testing.T) (e Engine, id string, ok bool) {
 			_ = e.ask(context.Background(), http.MethodDelete, "/containers/web?force=true", nil, new(any))
 		}
 		_ = c.Process.Signal(syscall.SIGTERM)
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			_ = c.Process.Kill()
+			<-ended
+		}
 		_ = syscall.Unmount(filepath.Join(d, "data"), syscall.MNT_DETACH) // which one that could not begin leaves behind
-		if err := os.RemoveAll(d); err != nil {
+		if err := os.RemoveAll(d); err != nil && ok {
 			t.Error(err)
 		}
 	})
-	runs := true
-	wait(t, "the Engine", func() bool {
+	app := built(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, err := Probe(ctx, env); err != nil; _, err = Probe(ctx, env) {
 		select {
 		case <-ended:
-			runs = false
-			return true
-		default:
+			return none("%v: %s", c.ProcessState, &log)
+		case <-ctx.Done():
+			return none("not within a minute: %v", err)
+		case <-time.After(20 * time.Millisecond):
 		}
-		_, err := Probe(t.Context(), env)
-		return err == nil
-	})
-	if !runs {
-		t.Logf("no Engine of the test's own runs on this machine; the fake one is all: %s", &log)
-		return Engine{}, "", false
 	}
 	if e, err = Open(env); err != nil {
 		t.Fatal(err)
 	}
-	image(t, e)
+	if id, err = serve(ctx, e, app); err != nil {
+		return none("it answers and starts no container: %v", err)
+	}
+	return e, id, true
+}
+
+// serve starts the container. An Engine in a container, or on a machine whose control groups it may not write, refuses that.
+func serve(ctx context.Context, e Engine, app []byte) (id string, err error) {
+	if err := load(ctx, e, app); err != nil {
+		return "", err
+	}
 	var made struct {
 		ID string `json:"Id"`
 	}
 	order := map[string]any{"Image": "nisse-test:1", "Cmd": []string{"/app", "serve"}, "HostConfig": map[string]any{"NetworkMode": "none"}}
-	if err := e.ask(t.Context(), http.MethodPost, "/containers/create?name=web", order, &made); err != nil {
-		t.Fatal(err)
+	if err := e.ask(ctx, http.MethodPost, "/containers/create?name=web", order, &made); err != nil {
+		return "", err
 	}
-	r, err := e.do(t.Context(), http.MethodPost, "/containers/web/start", nil)
+	r, err := e.do(ctx, http.MethodPost, "/containers/web/start", nil)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	r.Body.Close()
-	return e, made.ID, true
+	return made.ID, r.Body.Close()
 }
 
-// image of one program, testdata/app.
-func image(t *testing.T, e Engine) {
+// built is the one program of the image, testdata/app.
+func built(t *testing.T) []byte {
 	t.Helper()
 	app := filepath.Join(t.TempDir(), "app")
 	build := exec.Command("go", "build", "-o", app, "./testdata/app")
@@ -102,24 +118,31 @@ func image(t *testing.T, e Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// load the image of a program.
+func load(ctx context.Context, e Engine, b []byte) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	err = errors.Join(w.WriteHeader(&tar.Header{Name: "app", Mode: 0o755, Size: int64(len(b))}), func() error { _, err := w.Write(b); return err }(), w.Close())
+	err := errors.Join(w.WriteHeader(&tar.Header{Name: "app", Mode: 0o755, Size: int64(len(b))}), func() error { _, err := w.Write(b); return err }(), w.Close())
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://docker/images/create?fromSrc=-&repo=nisse-test&tag=1", &archive)
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://docker/images/create?fromSrc=-&repo=nisse-test&tag=1", &archive)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	r, err := e.client.Do(q)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer r.Body.Close()
-	if said, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", r.Status, said)
+	said, err := io.ReadAll(r.Body)
+	if err == nil && r.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", r.Status, said)
 	}
+	return err
 }
 
 func wait(t *testing.T, what string, done func() bool) {
@@ -180,8 +203,7 @@ func TestRealEngine(t *testing.T) {
 		}
 	})
 	t.Run("what takes too long is killed", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		e, ctx := overdueAfter(t, e, frame(1, "hanging\n")) // which is when it has a child
 		ran, err := e.Exec(ctx, "web", "", []string{"/app", "hang"}, 1000)
 		if err != nil || !ran.TimedOut || ran.Left || !strings.HasPrefix(ran.Stdout.Text(), "hanging\n") {
 			t.Errorf("%+v, %v", ran, err)

@@ -24,10 +24,10 @@ func main() {
 			fmt.Printf("line %07d\n", i)
 		}
 	case "hang":
-		fmt.Println("hanging")
 		if len(os.Args) == 2 {
-			_ = exec.Command(os.Args[0], "hang", "child").Run()
+			_ = exec.Command(os.Args[0], "hang", "child").Start()
 		}
+		fmt.Println("hanging")
 		time.Sleep(time.Hour)
 	}
 }
