@@ -106,12 +106,12 @@ func opened(rules []manifest.PathRule, directories bool) []string {
 // holdAll paths in a command line, for a command that may write to them or not. Close what it returns.
 func (r Runner) holdAll(paths []manifest.SlotPath, write bool) (held []confine.Held, err error) {
 	for _, s := range paths {
-		h, err := r.hold(s)
+		h, err := r.hold(s, write)
 		if err != nil {
 			closeAll(held)
 			return nil, err
 		}
-		if h.Write, h.Make = h.Write && write, h.Make && write; h.Write || h.Make || !write {
+		if h.File != nil {
 			held = append(held, h)
 		}
 	}
@@ -124,24 +124,14 @@ func closeAll(held []confine.Held) {
 	}
 }
 
-// leads tells whether a path leads to what its glob says, now.
-func (r Runner) leads(s manifest.SlotPath) error {
-	h, err := r.hold(s)
-	if err == nil {
-		h.File.Close()
+// leads tells where a path leads, as the kernel names it, if that is what its glob says and nothing of the device's own lies there, above
+// it or below: who may use a directory may use all of it.
+func (r Runner) leads(s manifest.SlotPath) (real string, err error) {
+	if real, err = resolve(s.Path); err != nil {
+		return "", fmt.Errorf("%w: %s: %w", fs.ErrRefused, s.Path, err)
 	}
-	return err
-}
-
-// hold what a path in a command line leads to, or the directory where the program would make it. The program opens it later by its name;
-// who exchanges it meanwhile leads it to what it was not given.
-func (r Runner) hold(s manifest.SlotPath) (confine.Held, error) {
-	real, err := resolve(s.Path)
-	if err != nil {
-		return confine.Held{}, fmt.Errorf("%w: %s: %w", fs.ErrRefused, s.Path, err)
-	}
-	if fs.Within(r.Never, real) {
-		return confine.Held{}, fmt.Errorf("%w: %s is not for anybody's use", fs.ErrRefused, s.Path)
+	if err := r.clear(real, s); err != nil {
+		return "", err
 	}
 	dir, named := fs.Dir(s.Glob), real
 	// Symlinks in the glob's own directory are the administrator's.
@@ -151,20 +141,64 @@ func (r Runner) hold(s manifest.SlotPath) (confine.Held, error) {
 		}
 	}
 	if ok, _ := doublestar.Match(s.Glob, named); !ok {
-		return confine.Held{}, fmt.Errorf("%w: %s leads to %s, which is not in %s", fs.ErrRefused, s.Path, named, s.Glob)
+		return "", fmt.Errorf("%w: %s leads to %s, which is not in %s", fs.ErrRefused, s.Path, named, s.Glob)
 	}
-	for there := real; ; there = filepath.Dir(there) {
-		f, err := os.OpenFile(there, unix.O_PATH|unix.O_NOFOLLOW, 0)
-		if os.IsNotExist(err) && there != "/" {
-			continue
+	return real, nil
+}
+
+// clear of what is the device's own is a place that a path leads to.
+func (r Runner) clear(real string, s manifest.SlotPath) error {
+	if fs.Within(r.Never, real) {
+		return fmt.Errorf("%w: %s is not for anybody's use", fs.ErrRefused, s.Path)
+	}
+	for _, never := range r.Never {
+		if fs.Within([]string{real}, never) {
+			return fmt.Errorf("%w: for %s it takes %s, which holds what is the device's own; name what lies beside that", fs.ErrRefused, s.Path, real)
 		}
-		if err != nil {
+	}
+	return nil
+}
+
+// hold what a path in a command line leads to, or, for a command that may write, the directory where it would make it. What is not there
+// opens nothing to a command that may not write. The program opens it later by its name; who exchanges it meanwhile leads it to what it
+// was not given.
+func (r Runner) hold(s manifest.SlotPath, write bool) (confine.Held, error) {
+	real, err := r.leads(s)
+	if err != nil {
+		return confine.Held{}, err
+	}
+	there := real
+	var f *os.File
+	for ; ; there = filepath.Dir(there) {
+		if f, err = os.OpenFile(there, unix.O_PATH|unix.O_NOFOLLOW, 0); err == nil {
+			break
+		}
+		if !os.IsNotExist(err) || there == "/" {
 			return confine.Held{}, err
 		}
-		if now, err := fs.NameOf(f); err != nil || now != there {
-			f.Close()
-			return confine.Held{}, fmt.Errorf("%w: %s was exchanged while it was looked at", fs.ErrRefused, s.Path)
+		if !write {
+			return confine.Held{}, nil
 		}
-		return confine.Held{File: f, Write: there == real, Make: there != real}, nil
 	}
+	if now, err := fs.NameOf(f); err != nil || now != there {
+		f.Close()
+		return confine.Held{}, fmt.Errorf("%w: %s was exchanged while it was looked at", fs.ErrRefused, s.Path)
+	}
+	if there == real {
+		return confine.Held{File: f, Write: write}, nil
+	}
+	if err := r.room(there, s); err != nil {
+		f.Close()
+		return confine.Held{}, err
+	}
+	return confine.Held{File: f, Make: true}, nil
+}
+
+// room for what is not there yet: a directory that may be opened to make it. One above what the glob fixes would open what the glob leaves out.
+func (r Runner) room(there string, s manifest.SlotPath) error {
+	dir, err := filepath.EvalSymlinks(fs.Dir(s.Glob))
+	if err != nil || !fs.Within([]string{dir}, there) {
+		return fmt.Errorf("%w: %s is not there, and neither is %s; make that directory first", fs.ErrRefused, s.Path, fs.Dir(s.Glob))
+	}
+	return r.clear(there, s)
 }

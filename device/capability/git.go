@@ -2,27 +2,17 @@ package capability
 
 import (
 	"context"
-	"fmt"
 
 	"nisse.io/nisse/device/wire"
-	"nisse.io/nisse/hosttools/fs"
 	"nisse.io/nisse/hosttools/git"
 	"nisse.io/nisse/internal/manifest"
 )
 
 // tree that a call names, where it leads to what the manifest's rule allows and holds nothing of the device's own.
 func (r Runner) tree(path string, v manifest.Verdict) (git.Tree, error) {
-	if err := r.leads(manifest.SlotPath{Path: path, Glob: v.Glob}); err != nil {
-		return git.Tree{}, err
-	}
-	real, err := resolve(path)
+	real, err := r.leads(manifest.SlotPath{Path: path, Glob: v.Glob})
 	if err != nil {
 		return git.Tree{}, err
-	}
-	for _, never := range r.Never {
-		if fs.Within([]string{real}, never) {
-			return git.Tree{}, fmt.Errorf("%w: %s holds what is the device's own", fs.ErrRefused, path)
-		}
 	}
 	// From here on the place is called what it is, so that a symlink which changes later leads git nowhere else.
 	c, err := r.asUser(v)

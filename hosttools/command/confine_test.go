@@ -322,6 +322,47 @@ func TestNeverIsCarvedOut(t *testing.T) {
 	}
 }
 
+// What is held open has no holes: nothing starts with what holds any of Never, or lies in it.
+func TestHeldHoldsNothingOfNever(t *testing.T) {
+	y, ok := newYard(t, nil)
+	if !ok {
+		return
+	}
+	top := filepath.Dir(y.self)
+	for name, c := range map[string]struct {
+		held confine.Held
+		path string
+		ok   bool
+	}{
+		"above, read":  {confine.Held{}, top, false},
+		"above, write": {confine.Held{Write: true}, top, false},
+		"above, make":  {confine.Held{Make: true}, top, false},
+		"the root":     {confine.Held{}, "/", false},
+		"itself":       {confine.Held{}, y.out, false},
+		"below":        {confine.Held{}, y.out + "/file", false},
+		"beside":       {confine.Held{}, y.read, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := os.Open(c.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			c.held.File = f
+			y.c.Rules = &confine.Rules{Held: []confine.Held{c.held}, Never: []string{y.out}}
+			if c.ok {
+				if got := y.said(t, "try", "read", c.path+"/file"); got != "done" {
+					t.Error(got)
+				}
+				return
+			}
+			if r, err := y.run(t, "try", "read", y.out+"/file"); !errors.Is(err, confine.ErrUnconfined) {
+				t.Errorf("it says %q, %v", r.Stdout.Text(), err)
+			}
+		})
+	}
+}
+
 func sum(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])

@@ -37,7 +37,8 @@ type Rules struct {
 	Write []string
 	// Held are open files and directories with what may be done to them: their names may lead elsewhere meanwhile.
 	Held []Held
-	// Never is not opened even if it lies below one of these: files and directories as the kernel names them.
+	// Never is not opened even if it lies below one of these: files and directories as the kernel names them. What is Held has no holes,
+	// since they would be found by names that may lead elsewhere: nothing starts with one that holds any of this.
 	Never []string
 }
 
@@ -164,6 +165,17 @@ func (b *builder) hold(rights landlock.AccessFSSet, f *os.File) {
 	if err != nil {
 		b.err = errors.Join(b.err, err)
 		return
+	}
+	name, err := os.Readlink(fdPath(f))
+	if err != nil {
+		b.err = errors.Join(b.err, err)
+		return
+	}
+	for _, n := range b.never {
+		if below(n, name) || below(name, n) {
+			b.err = errors.Join(b.err, fmt.Errorf("%s may not be opened, for %s is closed to everybody; name what lies beside that", name, n))
+			return
+		}
 	}
 	b.rule(rights, fdPath(f), info)
 }
