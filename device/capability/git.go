@@ -14,7 +14,8 @@ func (r Runner) tree(path string, v manifest.Verdict) (git.Tree, error) {
 	if err != nil {
 		return git.Tree{}, err
 	}
-	// From here on the place is called what it is, so that a symlink which changes later leads git nowhere else.
+	// From here on the place is called what it was when the rule was asked, so that a symlink which changes later leads git nowhere else;
+	// that the directories of this name stay what they are is git.Tree's to see.
 	c, err := r.asUser(v)
 	return git.Tree{Path: real, Command: c}, err
 }
