@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"nisse.io/nisse/hosttools/program"
 )
 
@@ -83,6 +85,9 @@ func (t Tree) checkFile(f string) error {
 			return err
 		case !info.IsDir():
 			return fmt.Errorf("%w: %s is not a directory of the tree", program.ErrRefused, at)
+		}
+		if err := runsAs(t.Command).holds(at, unix.S_IFDIR, false); err != nil {
+			return err
 		}
 		if _, err := os.Lstat(filepath.Join(at, ".git")); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s is in a repository of its own, %s", program.ErrRefused, f, at)

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/hosttools/program"
 )
@@ -34,13 +36,35 @@ const mostConfig = 1 << 20
 
 // checkRepository in a directory that git takes for one.
 func checkRepository(ctx context.Context, c command.Command, dir string) error {
+	o := runsAs(c)
+	if err := o.place(dir); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
 		if e.Type()&os.ModeSymlink != 0 {
-			return fmt.Errorf("%w: %s is a symlink, so the repository is not in %s alone", program.ErrRefused, filepath.Join(dir, e.Name()), dir)
+			return fmt.Errorf("%w: %s is a symlink, so the repository is not in %s alone", program.ErrRefused, name, dir)
+		}
+		// What git itself keeps for a moment may be gone by now.
+		if err := o.holds(name, 0, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := o.holds(filepath.Join(dir, "objects/info"), unix.S_IFDIR, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	// Here git once kept what a remote's name stands for, and still looks first: git@host:x is such a name too.
+	for _, legacy := range []string{"remotes", "branches"} {
+		names, err := os.ReadDir(filepath.Join(dir, legacy))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: %w", program.ErrRefused, err)
+		}
+		if len(names) > 0 {
+			return fmt.Errorf("%w: %s could make a URL stand for another; a person may move it to the configuration", program.ErrRefused, filepath.Join(dir, legacy, names[0].Name()))
 		}
 	}
 	for _, elsewhere := range []string{"commondir", "objects/info/alternates", "objects/info/http-alternates"} {

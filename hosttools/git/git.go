@@ -71,7 +71,7 @@ func (t Tree) line(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(r.Stdout.Text()), err
 }
 
-// check that the tree has a repository of its own, of plain files, whose configuration runs nothing.
+// check that the tree has a repository of its own, of plain files that nobody else can exchange, whose configuration runs nothing.
 func (t Tree) check(ctx context.Context) error {
 	info, err := os.Lstat(t.dir())
 	switch {
@@ -81,6 +81,9 @@ func (t Tree) check(ctx context.Context) error {
 		return err
 	case !info.IsDir():
 		return fmt.Errorf("%w: %s keeps its repository elsewhere, as submodules and linked working trees do", program.ErrRefused, t.Path)
+	}
+	if err := runsAs(t.Command).place(t.Path); err != nil {
+		return err
 	}
 	return checkRepository(ctx, t.Command, t.dir())
 }

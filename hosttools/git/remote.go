@@ -19,6 +19,9 @@ func (t Tree) Clone(ctx context.Context, url, branch string, depth int) (Commit,
 	if _, err := os.Lstat(t.Path); !errors.Is(err, fs.ErrNotExist) {
 		return Commit{}, fmt.Errorf("%w: %s exists already", program.ErrRefused, t.Path)
 	}
+	if err := runsAs(t.Command).free(t.Path); err != nil {
+		return Commit{}, err
+	}
 	env, err := reach(ctx, t.Command, url)
 	if err != nil {
 		return Commit{}, err
@@ -100,6 +103,10 @@ func checkPlace(ctx context.Context, c command.Command, dir string) error {
 	}
 	if real != dir {
 		return fmt.Errorf("%w: %s leads to %s; name that one", program.ErrRefused, dir, real)
+	}
+	// Of a working tree too: who adds a .git to it decides which repository it is.
+	if err := runsAs(c).place(dir); err != nil {
+		return err
 	}
 	info, err := os.Lstat(filepath.Join(dir, ".git"))
 	switch {
