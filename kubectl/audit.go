@@ -39,9 +39,10 @@ func auditVerify(c *cluster) *cobra.Command {
 --rows, the rows themselves are compared with every checkpoint, and what is wrong is told apart (Edited, Gap, Duplicate, Forked, Truncated) and its
 first row is named. The rows come from the machine, by a way that has nothing to do with the cluster.
 
-It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told.`,
+It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told: so it is, without --rows, when the device's
+newest reply is older than what is kept.`,
 		Example: `  kubectl nisse audit verify web1
-  ssh web1 sudo nisse-device audit show --config /etc/nisse-device/config.yaml --json | kubectl nisse audit verify web1 --rows -`,
+  ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 --rows -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, namespace, err := c.connect()
 			if err != nil {
@@ -85,8 +86,12 @@ func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, sys
 	if found != nil {
 		finding = &found.Finding
 		fmt.Fprintf(out, "found by the manager at %s: %s\n", found.At, found.Error())
-	} else if finding = given(out, &d, newest, public); finding != nil && !isFinding(finding) {
-		return finding
+	} else if finding = given(&d, newest, public); finding != nil && !isFinding(finding) {
+		if rows == "" || !isNoNews(finding) {
+			return finding
+		}
+		fmt.Fprintf(out, "%v\n", finding) // the rows themselves tell all the same
+		finding = nil
 	}
 	if rows == "" {
 		if finding == nil {
@@ -117,6 +122,11 @@ func isFinding(err error) bool {
 	return errors.As(err, &f)
 }
 
+// isNoNews tells an error of a reply that answers for another time than that of the newest checkpoint.
+func isNoNews(err error) bool {
+	return errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder)
+}
+
 // checkpointsIn a keeping, each verified, and the newest.
 func checkpointsIn(out io.Writer, data map[string]string, device string, key ed25519.PublicKey) (seen []chain.Expect, newest checkpoint.Kept, err error) {
 	foreign := 0
@@ -140,8 +150,8 @@ func checkpointsIn(out io.Writer, data map[string]string, device string, key ed2
 	return seen, newest, nil
 }
 
-// given is what the newest reply of the device says; nil when it is in order, or when the manager will have a better one.
-func given(out io.Writer, d *v1alpha1.Device, newest checkpoint.Kept, key ed25519.PublicKey) error {
+// given is what the newest reply of the device says; nil when it is in order, or when there is none.
+func given(d *v1alpha1.Device, newest checkpoint.Kept, key ed25519.PublicKey) error {
 	if d.Status.Audit == nil {
 		return nil
 	}
@@ -149,13 +159,12 @@ func given(out io.Writer, d *v1alpha1.Device, newest checkpoint.Kept, key ed2551
 	if err != nil {
 		return fmt.Errorf("what the broker brought last proves nothing: %w", err)
 	}
-	switch err := checkpoint.Judge(newest, o); {
-	case errors.Is(err, checkpoint.ErrOtherSince), errors.Is(err, checkpoint.ErrOlder):
-		fmt.Fprintf(out, "the device's newest reply says nothing yet: %v\n", err)
-		return nil
-	default:
-		return err
+	err = checkpoint.Judge(newest, o)
+	if isNoNews(err) {
+		// Whoever carries replies can play an old one for as long as they like, so that no news is not good news.
+		return fmt.Errorf("what the broker brought last does not tell whether the audit is intact: %w; ask again in a minute, and if it stays so compare the rows themselves (--rows)", err)
 	}
+	return err
 }
 
 // open rows, one a line. They can be read again, so they are held.

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -139,8 +138,20 @@ func TestAuditVerifyJudgesTheNewestReply(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for now, want := range map[int64]checkpoint.Trouble{1001: checkpoint.Truncated, 999: ""} {
-		reply, err := checkpoint.Reply{Device: "web1", Since: 8, Now: now}.Sign(key)
+	rows := strings.Join(rowsOf(t, 8, 8, ""), "\n")
+	for name, c := range map[string]struct {
+		now    int64
+		rows   string
+		want   checkpoint.Trouble
+		failed error // when it cannot be told
+		told   string
+	}{
+		"news":                 {now: 1001, want: checkpoint.Truncated},
+		"news, and rows":       {now: 1001, rows: rows, want: checkpoint.Truncated},
+		"an old one":           {now: 999, failed: checkpoint.ErrOlder},
+		"an old one, and rows": {now: 999, rows: rows, told: checkpoint.ErrOlder.Error()},
+	} {
+		reply, err := checkpoint.Reply{Device: "web1", Since: 8, Now: c.now}.Sign(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,10 +159,17 @@ func TestAuditVerifyJudgesTheNewestReply(t *testing.T) {
 		if err := admin.Status().Update(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-		out, _, err := run(t, "", "audit", "verify", "web1", "--kubeconfig", kubeconfig(t, cfg, ns), "--system-namespace", system)
+		args := []string{"audit", "verify", "web1", "--kubeconfig", kubeconfig(t, cfg, ns), "--system-namespace", system}
+		if c.rows != "" {
+			args = append(args, "--rows", "-")
+		}
+		out, _, err := run(t, c.rows, args...)
 		var f *checkpoint.Finding
-		if errors.As(err, &f) != (want != "") || f != nil && (f.Trouble != want || f.Row != 1) {
-			t.Errorf("%s: got %v, %q", fmt.Sprint(now), err, out)
+		if errors.As(err, &f) != (c.want != "") || f != nil && (f.Trouble != c.want || f.Row != 1) {
+			t.Errorf("%s: got %v, %q", name, err, out)
+		}
+		if f == nil && !errors.Is(err, c.failed) || !strings.Contains(out, c.told) || (err != nil) == strings.Contains(out, "intact") {
+			t.Errorf("%s: got %v, %q", name, err, out)
 		}
 	}
 }

@@ -40,6 +40,9 @@ func Read(file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("config: %w", err)
 	}
+	if err := ofOld(b); err != nil {
+		return Config{}, fmt.Errorf("config %s: %w", file, err)
+	}
 	var c Config
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
 		return Config{}, fmt.Errorf("config %s: %w", file, err)
@@ -63,6 +66,19 @@ func Read(file string) (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// ofOld refuses a file of the time when a manifest lay beside it, and tells what has taken its place.
+func ofOld(b []byte) error {
+	var old map[string]any
+	if err := yaml.Unmarshal(b, &old); err != nil {
+		return nil // which the strict reading tells better
+	}
+	if _, ok := old["manifest"]; !ok {
+		return nil
+	}
+	return errors.New("manifest: a device has no manifest file any more: take the line out, and name device and rootKey instead; " +
+		"what the machine allows is a DeviceManifest that the root key signs (docs/install.md, Upgrade)")
 }
 
 // Root key that is pinned.

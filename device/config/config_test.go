@@ -59,6 +59,14 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// Who upgrades is told what to do with a file of before, not that a field is unknown.
+func TestReadOfOld(t *testing.T) {
+	_, err := Read(write(t, "listen: [\"10.8.0.7:7443\"]\nstateDir: s\nmanifest: /etc/nisse/manifest.yaml\nkey: k\n"))
+	if err == nil || !strings.Contains(err.Error(), "name device and rootKey instead") || strings.Contains(err.Error(), "unknown") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestMakeKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	key, made, err := MakeKey(dir)
