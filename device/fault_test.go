@@ -58,7 +58,7 @@ func TestNothingCanBeWritten(t *testing.T) {
 	w.want(a, wire.Succeeded, "")
 	a, _ = w.ask(bad)
 	w.want(a, wire.Refused, wire.NotCovered)
-	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 4 {
+	if st := w.status(); len(troubles(st)) != 0 || st.AuditRows != 4 {
 		t.Errorf("got %q, %d rows", st.Problems, st.AuditRows)
 	}
 }
@@ -112,7 +112,7 @@ func TestOutcomeCannotBeWritten(t *testing.T) {
 			if w.content("log") != "x" {
 				t.Errorf("it ran %d times", len(w.content("log")))
 			}
-			if st := w.status(); len(st.Problems) != 0 {
+			if st := w.status(); len(troubles(st)) != 0 {
 				t.Errorf("got %q", st.Problems)
 			}
 		})
@@ -140,7 +140,7 @@ func TestFullDisk(t *testing.T) {
 	a, _ = w.ask(second)
 	w.want(a, wire.Succeeded, "")
 	w.restart()
-	if st := w.status(); len(st.Problems) != 0 || st.AuditRows != 5 {
+	if st := w.status(); len(troubles(st)) != 0 || st.AuditRows != 5 {
 		t.Errorf("got %q, %d rows", st.Problems, st.AuditRows)
 	}
 }
@@ -335,7 +335,7 @@ func TestTwoClients(t *testing.T) {
 		t.Logf("%.0f calls a second, each with two synced transactions", rate)
 	}
 	st := w.status()
-	if st.AuditRows != 1+4*calls || len(st.Problems) != 0 {
+	if st.AuditRows != 1+4*calls || len(troubles(st)) != 0 {
 		t.Errorf("%d rows, problems %q", st.AuditRows, st.Problems)
 	}
 	must(t, daemon.VerifyAudit(t.Context(), w.state, io.Discard, chain.Expect{Rows: st.AuditRows, Head: st.AuditHead}))

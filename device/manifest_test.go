@@ -363,7 +363,7 @@ func TestManifestNotHeld(t *testing.T) {
 		w.want(a, wire.Refused, wire.NoManifest)
 		w.mend()
 		st, err := w.bring(env, w.request)
-		if err != nil || st.AuditRows != 1 || len(st.Problems) != 0 {
+		if err != nil || st.AuditRows != 1 || len(troubles(st)) != 0 {
 			t.Errorf("got %+v, %v", st, err)
 		}
 	})

@@ -196,7 +196,7 @@ func TestRevokeWithoutAudit(t *testing.T) {
 			t.Errorf("got %+v", st)
 		}
 		w.mend()
-		if st, err = w.revoke(w.m.Epoch); err != nil || st.RevokedEpoch != w.m.Epoch || len(st.Problems) != 0 || st.AuditRows != 2 {
+		if st, err = w.revoke(w.m.Epoch); err != nil || st.RevokedEpoch != w.m.Epoch || len(troubles(st)) != 0 || st.AuditRows != 2 {
 			t.Errorf("got %+v, %v", st, err)
 		}
 		w.restart()

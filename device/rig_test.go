@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/deeds"
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/deed"
@@ -358,6 +360,12 @@ func together(n int, do func(i int)) {
 }
 
 func contains(all []string, part string) bool { return strings.Contains(strings.Join(all, "\n"), part) }
+
+// troubles of a device, but for the want of Landlock, which is the kernel's and which every manifest with commands is told.
+func troubles(s wire.Status) []string {
+	missing := confine.Missing()
+	return slices.DeleteFunc(slices.Clone(s.Problems), func(p string) bool { return missing != "" && strings.HasSuffix(p, missing) })
+}
 
 func unixTime(s int64) time.Time { return time.Unix(s, 0) }
 
