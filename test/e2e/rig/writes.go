@@ -33,9 +33,10 @@ func IdleTime(t testing.TB) time.Duration {
 	return d
 }
 
-// Quiet waits until nothing has been written for a quarter of a minute.
+// Quiet waits until nothing has been written for a quarter of a minute, and nothing that was done is still to be told.
 func (r *Rig) Quiet(t testing.TB) {
 	t.Helper()
+	r.AuditIsKept(t)
 	var last []string
 	for range 12 {
 		if last = r.WritesDuring(t, 15*time.Second); len(last) == 0 {
