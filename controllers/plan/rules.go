@@ -52,13 +52,17 @@ func (r *Reconciler) inForce(ctx context.Context, namespace, device string, p v1
 	name := names.Manifest(device, string(p))
 	var d v1alpha1.Device
 	var m v1alpha1.DeviceManifest
-	for key, into := range map[string]client.Object{device: &d, name: &m} {
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: key}, into)
+	// In this order, always: a message that differs from pass to pass is a write each time.
+	for _, o := range []struct {
+		name string
+		into client.Object
+	}{{device, &d}, {name, &m}} {
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: o.name}, o.into)
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("%w: %s does not exist", subject.ErrNotReady, key)
+			return nil, fmt.Errorf("%w: %s does not exist", subject.ErrNotReady, o.name)
 		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", key, err)
+			return nil, fmt.Errorf("read %s: %w", o.name, err)
 		}
 	}
 	text, err := m.Spec.Text()
