@@ -60,6 +60,8 @@ func (r Runner) Run(ctx context.Context, capability string, v manifest.Verdict) 
 
 func failed(err error) Outcome {
 	switch {
+	case errors.Is(err, command.ErrUnproven):
+		return Outcome{State: wire.Unknown, Message: err.Error()}
 	case errors.Is(err, confine.ErrUnconfined):
 		return Outcome{State: wire.Refused, Reason: wire.Unconfined, Message: err.Error()}
 	case errors.Is(err, command.ErrChanged):

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/hosttools/docker"
 	"nisse.io/nisse/internal/manifest"
 )
@@ -59,15 +60,20 @@ func (r Runner) containerExec(ctx context.Context, a manifest.ContainerExecArgs)
 		return nil, err
 	}
 	switch {
+	case err != nil && ran.TimedOut:
+		err = fmt.Errorf("%w: %s ran too long, could not be ended from here, and may still run in the container", command.ErrUnproven, a.Argv[0])
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("%w: %s was to be killed because %w, could not be ended from here, and may still run in the container", command.ErrUnproven, a.Argv[0], context.Cause(ctx))
 	case err != nil:
-	case ran.TimedOut && ran.Left:
-		err = fmt.Errorf("%s ran too long, could not be ended from here, and may still run in the container", a.Argv[0])
 	case ran.TimedOut:
 		err = fmt.Errorf("%s was killed for the time it took", a.Argv[0])
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%s was killed because %w", a.Argv[0], context.Cause(ctx))
 	case ran.ExitCode != 0:
 		err = fmt.Errorf("%s exited with code %d", a.Argv[0], ran.ExitCode)
+	}
+	if ran.Cut != nil && err != nil {
+		err = fmt.Errorf("%w; its output is not whole: %w", err, ran.Cut)
 	}
 	return func(keep int) any {
 		w := wire.ContainerExecResult{Container: ran.Container, ExecResult: wire.ExecResult{ExitCode: ran.ExitCode, TimedOut: ran.TimedOut, StdoutBytes: ran.Stdout.Total, StderrBytes: ran.Stderr.Total}}

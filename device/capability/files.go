@@ -51,9 +51,10 @@ type touched struct {
 	More    bool        `json:"more,omitempty"`
 	Entry   *fs.Entry   `json:"entry,omitempty"`
 	Written *fs.Written `json:"written,omitempty"`
-	// Refused tells that Error is a refusal.
-	Refused bool   `json:"refused,omitempty"`
-	Error   string `json:"error,omitempty"`
+	// Refused tells that Error is a refusal, Unproven that what was written may not last.
+	Refused  bool   `json:"refused,omitempty"`
+	Unproven bool   `json:"unproven,omitempty"`
+	Error    string `json:"error,omitempty"`
 }
 
 // file does a call on files, as the manifest's user. The daemon's own rights, if that is root, open no path of a user's: only the kernel
@@ -68,9 +69,17 @@ func (r Runner) file(ctx context.Context, capability string, v manifest.Verdict)
 	}
 	t, err := r.touchAs(ctx, user, capability, v)
 	if err != nil {
-		return failed(err)
+		return untouched(capability, err)
 	}
 	return t.outcome(v)
+}
+
+// untouched is the outcome of a call whose process gave no answer. A look that failed has failed; what wrote may have written.
+func untouched(capability string, err error) Outcome {
+	if o := failed(err); o.State != wire.Unknown || capability == manifest.FSWrite {
+		return o
+	}
+	return Outcome{State: wire.Failed, Message: err.Error()}
 }
 
 func (r Runner) touchAs(ctx context.Context, user *confine.User, capability string, v manifest.Verdict) (t touched, err error) {
@@ -96,7 +105,7 @@ func (r Runner) touchAs(ctx context.Context, user *confine.User, capability stri
 		return t, err
 	}
 	if err := json.Unmarshal(out, &t); err != nil {
-		return t, fmt.Errorf("%s as %s: %w", capability, user.Name, err)
+		return t, fmt.Errorf("%w: %s as %s: %w", command.ErrUnproven, capability, user.Name, err)
 	}
 	return t, nil
 }
@@ -137,7 +146,7 @@ func (r Runner) touch(capability string, v manifest.Verdict) (t touched) {
 		err = fmt.Errorf("%s touches no file", capability)
 	}
 	if err != nil {
-		return touched{Error: err.Error(), Refused: errors.Is(err, fs.ErrRefused)}
+		return touched{Error: err.Error(), Refused: errors.Is(err, fs.ErrRefused), Unproven: errors.Is(err, fs.ErrUnproven)}
 	}
 	return t
 }
@@ -146,6 +155,8 @@ func (t touched) outcome(v manifest.Verdict) Outcome {
 	switch {
 	case t.Refused:
 		return Outcome{State: wire.Refused, Reason: wire.PathRefused, Message: t.Error}
+	case t.Unproven:
+		return Outcome{State: wire.Unknown, Message: t.Error}
 	case t.Error != "":
 		return Outcome{State: wire.Failed, Message: t.Error}
 	case t.Content != nil:

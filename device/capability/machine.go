@@ -56,10 +56,10 @@ func (r Runner) machine(ctx context.Context, capability string, v manifest.Verdi
 		return succeeded(result)
 	}
 	o := failed(err)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if o.State != wire.Unknown && errors.Is(err, context.DeadlineExceeded) {
 		o.Message = fmt.Sprintf("its %d s are up: %s", v.TimeoutSeconds, err)
 	}
-	if o.State == wire.Failed {
+	if o.State == wire.Failed || o.State == wire.Unknown {
 		o.Result = result
 	}
 	return o

@@ -102,7 +102,7 @@ const (
 	Refused State = "Refused"
 	// Running: it has begun and not ended.
 	Running State = "Running"
-	// Unknown: it had begun when the device stopped; nobody knows how it ended. It will not run again.
+	// Unknown: it was begun, and the device could not follow it to its end, or stopped meanwhile. It will not run again.
 	Unknown State = "Unknown"
 	// NotSeen: no request for it came. It is proof that it never ran only when Now is past the request's ExpiresAt.
 	NotSeen State = "NotSeen"

@@ -15,7 +15,8 @@ import (
 const mostAnswer = 64 << 20
 
 // Call a function of this program (see confine.Serve) as a user, in a process of its own, and return what it answers. When ctx ends or the
-// time is up, the process is killed, and nobody knows what it did.
+// time is up, the process is killed, and nobody knows what it did: an error that wraps ErrUnproven says so. Any other error means that it
+// did not begin.
 func Call(ctx context.Context, user *confine.User, function string, in []byte, timeout time.Duration) ([]byte, error) {
 	s, err := confine.Function(user, function)
 	if err != nil {
@@ -45,18 +46,18 @@ func Call(ctx context.Context, user *confine.User, function string, in []byte, t
 		_ = unix.Kill(-s.Cmd.Process.Pid, unix.SIGKILL)
 		orphans.reap(s.Cmd)
 		out.end(0)
-		return nil, err
+		return nil, silent(err)
 	}
 	timedOut := supervise(ctx, s.Cmd.Process.Pid, timeout)
 	orphans.reap(s.Cmd)
 	answer := out.end(grace)
 	switch {
 	case timedOut:
-		return nil, fmt.Errorf("%s as %s was killed after %s", function, user.Name, timeout)
+		return nil, fmt.Errorf("%w: %s as %s was killed after %s", ErrUnproven, function, user.Name, timeout)
 	case ctx.Err() != nil && !s.Cmd.ProcessState.Success():
-		return nil, fmt.Errorf("%s as %s was killed because %w", function, user.Name, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %s as %s was killed because %w", ErrUnproven, function, user.Name, context.Cause(ctx))
 	case !s.Cmd.ProcessState.Success() || answer.Missing() > 0:
-		return nil, fmt.Errorf("%s as %s ended with %s", function, user.Name, s.Cmd.ProcessState)
+		return nil, fmt.Errorf("%w: %s as %s ended with %s", ErrUnproven, function, user.Name, s.Cmd.ProcessState)
 	}
 	return answer.Bytes(), nil
 }

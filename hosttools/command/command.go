@@ -60,11 +60,14 @@ type Result struct {
 // ErrChanged is wrapped when the program is another than its SHA256 says. Nothing was run.
 var ErrChanged = errors.New("the program has changed")
 
+// ErrUnproven is wrapped when what was begun may have had its effect, or a part of it, and nobody can tell. It is not done again.
+var ErrUnproven = errors.New("nobody can tell how it ended")
+
 // grace for pipes after the program has ended: who still holds them has left the process group.
 const grace = 500 * time.Millisecond
 
 // Run the command and wait for it. When ctx ends, the process group is killed as on a timeout, but TimedOut stays false. An error means
-// that the program did not run: it wraps ErrRefused when it may not, and is the system's otherwise.
+// that the program did not run: it wraps ErrRefused when it may not, ErrUnproven when it may have begun for a moment, and is the system's otherwise.
 func Run(ctx context.Context, c Command) (Result, error) {
 	real, err := check(c)
 	if err != nil {
@@ -110,7 +113,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		orphans.reap(p)
 		out.end(0)
 		errs.end(0)
-		return Result{}, fmt.Errorf("%s: %w", c.Argv[0], err)
+		return Result{}, fmt.Errorf("%s: %w", c.Argv[0], silent(err))
 	}
 
 	timedOut := supervise(ctx, p.Process.Pid, c.Timeout)
@@ -120,6 +123,14 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		r.Signal = w.Signal().String()
 	}
 	return r, nil
+}
+
+// silent shims may have become the program a moment before they were killed; one that reported did not.
+func silent(err error) error {
+	if errors.Is(err, confine.ErrSilent) {
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
+	}
+	return err
 }
 
 // prepare the process: by the program's name, or by a shim that becomes the open file. started waits until it is the program; end lets go

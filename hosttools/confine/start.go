@@ -112,7 +112,11 @@ func memory(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// Started waits until the shim has become the program. An error means that it did not, and that the shim has ended or is about to.
+// ErrSilent is wrapped when a shim did not report in time. It may have become the program at the last moment.
+var ErrSilent = errors.New("the shim does not answer")
+
+// Started waits until the shim has become the program. An error means that it did not, and that the shim has ended or is about to; one
+// that wraps ErrSilent, that this is not known.
 func (s *Start) Started(within time.Duration) error {
 	for _, f := range s.files {
 		f.Close()
@@ -121,7 +125,7 @@ func (s *Start) Started(within time.Duration) error {
 	_ = s.report.SetReadDeadline(time.Now().Add(within))
 	b, err := io.ReadAll(io.LimitReader(s.report, mostReport))
 	if err != nil {
-		return fmt.Errorf("%w: the shim does not answer: %w", ErrUnconfined, err)
+		return fmt.Errorf("%w: %w", ErrSilent, err)
 	}
 	if len(b) == 0 {
 		return nil

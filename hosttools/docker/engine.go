@@ -157,6 +157,11 @@ func (e Engine) ask(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// answered is what the Engine says when it does not do what it was asked.
+type answered struct{ words string }
+
+func (a *answered) Error() string { return "docker: " + a.words }
+
 // do a request. What is not a success is an error that tells the Engine's own words.
 func (e Engine) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader = http.NoBody
@@ -191,7 +196,7 @@ func (e Engine) do(ctx context.Context, method, path string, in any) (*http.Resp
 	if json.Unmarshal(b, &said) != nil || said.Message == "" {
 		said.Message = "status " + strconv.Itoa(r.StatusCode)
 	}
-	err = fmt.Errorf("docker: %s", sanitize.Line(said.Message, 500))
+	err = &answered{sanitize.Line(said.Message, 500)}
 	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusConflict {
 		return nil, fmt.Errorf("%w: %w", program.ErrRefused, err)
 	}

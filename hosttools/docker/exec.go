@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -34,13 +35,16 @@ type Ran struct {
 	// ExitCode is meaningless when TimedOut.
 	ExitCode int
 	TimedOut bool
-	// Left tells that the time was up and the command could not be ended: it may still run in the container.
+	// Left tells that nobody listens to the command any more and that it could not be ended: it may still run in the container.
 	Left           bool
 	Stdout, Stderr command.Output
+	// Cut is why its output is not all there was; nil when it is.
+	Cut error
 }
 
 // Exec runs a command in the container of this name, and of this ID when it is not empty: no shell, no terminal, no input, no
 // privileges and no environment beside the container's own. When ctx ends, what it started is killed as far as this machine shows it.
+// An error that wraps command.ErrUnproven means that the command may have run, or may run yet.
 func (e Engine) Exec(ctx context.Context, name, id string, argv []string, keep int) (Ran, error) {
 	c, err := e.find(ctx, name, id)
 	if err != nil {
@@ -68,29 +72,52 @@ func (e Engine) Exec(ctx context.Context, name, id string, argv []string, keep i
 		defer r.Body.Close()
 		ran.Stdout, ran.Stderr, err = streams(r.Body, false, keep)
 	}
+	return e.ended(ctx, ran, made.ID, err)
+}
+
+// ended tells how a command ended whose start was asked for and that nobody listens to any more, because of err if that is not nil. What
+// the Engine does not say of it is not guessed.
+func (e Engine) ended(ctx context.Context, ran Ran, id string, err error) (Ran, error) {
 	if ctx.Err() != nil {
 		// The Engine lets a command go on when nobody listens.
-		ran.TimedOut, ran.Left = errors.Is(ctx.Err(), context.DeadlineExceeded), !e.end(context.WithoutCancel(ctx), c.id, made.ID)
+		if ran.TimedOut = errors.Is(ctx.Err(), context.DeadlineExceeded); !e.end(context.WithoutCancel(ctx), ran.Container, id) {
+			ran.Left = true
+			return ran, fmt.Errorf("%w: %w", command.ErrUnproven, ctx.Err())
+		}
 		return ran, nil
 	}
-	if err != nil {
-		return ran, err
+	state, serr := e.state(ctx, id)
+	var said *answered
+	switch {
+	case serr != nil:
+		return ran, fmt.Errorf("%w: %w", command.ErrUnproven, errors.Join(err, serr))
+	case errors.As(err, &said) && !state.Running:
+		return ran, err // the Engine's own word that it did not start
+	case state.over() && err != nil:
+		ran.ExitCode, ran.Cut = *state.ExitCode, err
+		return ran, nil
+	case state.over():
+		ran.ExitCode = *state.ExitCode
+		return ran, nil
+	case e.end(ctx, ran.Container, id):
+		return ran, fmt.Errorf("it was killed, because nothing more was heard of it: %w", cmp.Or(err, errMute))
 	}
-	state, err := e.state(ctx, made.ID)
-	if err == nil && state.Running {
-		err = errors.New("docker: the command closed its output and runs on")
-	}
-	ran.ExitCode = state.ExitCode
-	return ran, err
+	ran.Left = true
+	return ran, fmt.Errorf("%w: it may still run in the container: %w", command.ErrUnproven, cmp.Or(err, errMute))
 }
+
+var errMute = errors.New("docker: the command closed its output and runs on")
 
 // execState of a command in a container.
 type execState struct {
-	Running  bool
-	ExitCode int
+	Running bool
+	// ExitCode is there when it has ended, and only then: one that has not begun does not run either.
+	ExitCode *int
 	// PID of its first process, as this machine sees it.
 	PID int `json:"Pid"`
 }
+
+func (s execState) over() bool { return !s.Running && s.ExitCode != nil }
 
 func (e Engine) state(ctx context.Context, id string) (execState, error) {
 	var s execState
@@ -100,8 +127,8 @@ func (e Engine) state(ctx context.Context, id string) (execState, error) {
 // patience with the Engine when the time of a call is up.
 const patience = 3 * time.Second
 
-// end a command that runs too long, and tell whether it has ended. The Engine cannot, so its processes are killed from here, where this
-// machine shows them and this device may.
+// end a command that nobody listens to, and tell whether it has ended. The Engine cannot, so its processes are killed from here, where
+// this machine shows them and this device may.
 func (e Engine) end(ctx context.Context, container, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -110,7 +137,7 @@ func (e Engine) end(ctx context.Context, container, id string) bool {
 		if err != nil {
 			return false
 		}
-		if !s.Running {
+		if s.over() {
 			return true
 		}
 		killTree(container, s.PID)

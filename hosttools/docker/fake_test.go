@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/hosttools/program"
 )
 
@@ -42,8 +43,12 @@ func fake(t *testing.T, answers map[string]string) Engine {
 		if n, err := fmt.Sscanf(a, "%d ", &status); n == 1 && err == nil {
 			_, a, _ = strings.Cut(a, " ")
 		}
-		w.WriteHeader(status)
 		a, hangs := strings.CutSuffix(a, "…")
+		a, breaks := strings.CutSuffix(a, "✂")
+		if breaks {
+			w.Header().Set("Content-Length", "1000000")
+		}
+		w.WriteHeader(status)
 		_, _ = io.WriteString(w, a)
 		if hangs {
 			_ = http.NewResponseController(w).Flush()
@@ -192,8 +197,45 @@ func TestExecThatIsLeft(t *testing.T) {
 	})
 	e, ctx := overdueAfter(t, e, frame(1, "out"))
 	ran, err := e.Exec(ctx, "web", "", []string{"/bin/x"}, 100)
-	if err != nil || !ran.TimedOut || !ran.Left || ran.Stdout.Text() != "out" {
+	if !errors.Is(err, command.ErrUnproven) || !ran.TimedOut || !ran.Left || ran.Stdout.Text() != "out" {
 		t.Errorf("%+v, %v", ran, err)
+	}
+}
+
+// After its start was asked for, only the Engine knows whether a command ran: where it does not say, nobody is told that it failed.
+func TestExecThatNobodyHeard(t *testing.T) {
+	for _, c := range []struct {
+		name, start, state string
+		unproven           bool
+		exit               int
+		says               string
+	}{
+		{"the connection broke, and it ended", frame(1, "out") + "✂", `{"Running":false,"ExitCode":0}`, false, 0, ""},
+		{"the connection broke, and it ended badly", frame(1, "out") + "✂", `{"Running":false,"ExitCode":4}`, false, 4, ""},
+		{"the connection broke, and it runs", frame(1, "out") + "✂", `{"Running":true,"Pid":0}`, true, 0, "may still run"},
+		{"the connection broke, and it has not begun", "✂", `{"Running":false,"ExitCode":null}`, true, 0, "may still run"},
+		{"the connection broke, and the Engine says nothing", frame(1, "out") + "✂", "500 {}", true, 0, "status 500"},
+		{"it closed its output and runs on", frame(1, "out"), `{"Running":true,"Pid":0}`, true, 0, "runs on"},
+		{"nobody says how it ended", frame(1, "out"), "<html>", true, 0, "not understood"},
+		{"the Engine did not start it", "400 " + `{"message":"no such file"}`, `{"Running":false,"ExitCode":null}`, false, 0, "no such file"},
+		{"the Engine says that it did not start it, and it runs", "500 " + `{"message":"oops"}`, `{"Running":true,"Pid":0}`, true, 0, "oops"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := fake(t, map[string]string{
+				"GET /containers/web/json":          container(idA, "web", true),
+				"POST /containers/" + idA + "/exec": `{"Id":"` + idB + `"}`,
+				"POST /exec/" + idB + "/start":      c.start,
+				"GET /exec/" + idB + "/json":        c.state,
+			})
+			ran, err := e.Exec(t.Context(), "web", "", []string{"/bin/x"}, 100)
+			if errors.Is(err, command.ErrUnproven) != c.unproven || ran.ExitCode != c.exit || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%+v, %v", ran, err)
+			}
+			if cut := strings.HasSuffix(c.start, "✂"); err == nil && (ran.Cut != nil) != cut {
+				t.Errorf("its output was cut: %v, and it says %v", cut, ran.Cut)
+			}
+		})
 	}
 }
 

@@ -20,6 +20,9 @@ type Written struct {
 	Created bool
 }
 
+// ErrUnproven is wrapped when a file was replaced and nobody can tell whether that lasts.
+var ErrUnproven = errors.New("nobody can tell whether it lasts")
+
 // newMode of a file that was not there before, whatever the umask.
 const newMode = 0o644
 
@@ -53,7 +56,7 @@ func Write(p Place, content []byte) (Written, error) {
 		return Written{}, err
 	}
 	if err := d.Sync(); err != nil {
-		return Written{}, fmt.Errorf("%s is replaced, but the directory could not be synced; after a power cut it may be the old file: %w", p.Path, err)
+		return Written{}, fmt.Errorf("%w: %s is replaced, but the directory could not be synced; after a power cut it may be the old file: %w", ErrUnproven, p.Path, err)
 	}
 	sum := sha256.Sum256(content)
 	return Written{Bytes: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Created: old == nil}, nil

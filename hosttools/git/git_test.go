@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -255,7 +256,7 @@ func TestCloneAndPush(t *testing.T) {
 				t.Errorf("the remote is at %s", there)
 			}
 			var f *program.Failure
-			if _, err := w.Push(t.Context(), r.url, "main", first); !errors.As(err, &f) {
+			if _, err := w.Push(t.Context(), r.url, "main", first); !errors.As(err, &f) || errors.Is(err, command.ErrUnproven) {
 				t.Errorf("a push backwards: %v", err)
 			}
 			if there := person(t, r.dir, "rev-parse", "main"); there != made.ID {
@@ -313,6 +314,63 @@ func TestRemoteFailures(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
+}
+
+// A push of which nothing is heard any more may have arrived. Nobody is told that it failed.
+func TestPushThatNobodyHeard(t *testing.T) {
+	w := tree(t)
+	remote := bare(t, w)
+	backend := filepath.Join(person(t, "/", "--exec-path"), "git-http-backend")
+	person(t, remote, "config", "http.receivepack", "true")
+	serves := &cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(remote), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x"}}
+	take := false // what is pushed, before the connection breaks
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method != http.MethodPost:
+			serves.ServeHTTP(out, r)
+		case take:
+			serves.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(server.Close)
+	for _, take = range []bool{false, true} {
+		write(t, filepath.Join(w.Path, "a.txt"), fmt.Sprint(take))
+		made, err := w.Commit(t.Context(), []string{"a.txt"}, "another", "A <a@b.example>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Push(t.Context(), server.URL+"/remote.git", "main", ""); !errors.Is(err, command.ErrUnproven) {
+			t.Errorf("taken: %t, got %v", take, err)
+		}
+		if there := person(t, remote, "rev-parse", "main"); (there == made.ID) != take {
+			t.Errorf("taken: %t, the remote is at %s", take, there)
+		}
+	}
+	server.Close()
+	if _, err := w.Push(t.Context(), server.URL+"/remote.git", "main", ""); err == nil || errors.Is(err, command.ErrUnproven) {
+		t.Errorf("nobody there: %v", err)
+	}
+	killed := &program.Failure{Argv: []string{"git"}, Result: command.Result{TimedOut: true}}
+	if untaken(killed.Result, killed) {
+		t.Error("a push that was killed surely changed nothing")
+	}
+	lost := &program.Failure{Argv: []string{"git"}, Result: command.Result{ExitCode: 1, Stdout: words(t, "!\ta:b\t[remote failure] (remote failed to report status)\n")}}
+	if untaken(lost.Result, lost) {
+		t.Error("a push whose status the remote did not tell surely changed nothing")
+	}
+}
+
+// words as a program would have said them.
+func words(t *testing.T, s string) command.Output {
+	t.Helper()
+	k := command.NewKeeper(len(s))
+	if _, err := k.Write([]byte(s)); err != nil {
+		t.Fatal(err)
+	}
+	return k.Output()
 }
 
 func TestDeadline(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/hosttools/program"
@@ -67,10 +68,34 @@ func (t Tree) Push(ctx context.Context, url, branch, commit string) (Commit, err
 	if manifest.RemoteScheme(url) == "file" {
 		args = append(args, "--receive-pack=git -c core.hooksPath=/dev/null receive-pack")
 	}
-	if _, err := t.git(ctx, env, append(args, "--", url, id+":refs/heads/"+branch)...); err != nil {
+	if r, err := t.git(ctx, env, append(args, "--", url, id+":refs/heads/"+branch)...); err != nil {
+		if !untaken(r, err) {
+			err = fmt.Errorf("%w, for the remote may have taken it: %w", command.ErrUnproven, err)
+		}
 		return Commit{}, err
 	}
 	return Commit{ID: id, Branch: branch}, nil
+}
+
+// untaken tells whether a push that failed surely changed nothing at the remote: git did not run, did not come to speak with it, or was told
+// no. All else may have reached it, and only it knows.
+func untaken(r command.Result, err error) bool {
+	var f *program.Failure
+	if !errors.As(err, &f) {
+		return !errors.Is(err, command.ErrUnproven)
+	}
+	if r.TimedOut || r.Signal != "" || f.Cause != nil {
+		return false
+	}
+	for line := range strings.Lines(r.Stdout.Text()) {
+		if flag, rest, ok := strings.Cut(line, "\t"); ok && flag == "!" {
+			return !strings.Contains(rest, "[remote failure]")
+		}
+	}
+	// What git says when the first word of the remote did not come: before anything is sent.
+	words := r.Stderr.Text()
+	return strings.Contains(words, "fatal: unable to access ") || strings.Contains(words, "fatal: Could not read from remote repository.") ||
+		strings.Contains(words, "does not appear to be a git repository")
 }
 
 // reach a URL: the one protocol that git may speak. ssh is named so that no configuration can name another; for a remote that is a
