@@ -79,7 +79,7 @@ func TestAgentWakesByWhatItNames(t *testing.T) {
 	h.create(&v1alpha1.Person{ObjectMeta: named("wanda"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: "@wanda:example.org"}}})
 	h.ready(a, v1alpha1.ConditionStalled, v1alpha1.ReasonDeviceNotFound)
 	h.hindered(w, v1alpha1.ReasonDeviceNotFound, "Device web7 does not exist.")
-	h.create(&v1alpha1.Device{ObjectMeta: named("web7"), Spec: v1alpha1.DeviceSpec{URL: "http://192.0.2.1:7070",
+	h.create(&v1alpha1.Device{ObjectMeta: named("web7"), Spec: v1alpha1.DeviceSpec{URL: "https://192.0.2.1:7070",
 		PublicKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", RootKey: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}})
 	h.hindered(w, v1alpha1.ReasonSecretNotUsable, "Secret wanted does not exist.")
 	// A Secret is not watched, but looked at again by and by, or when the Agent changes.

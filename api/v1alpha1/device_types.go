@@ -18,6 +18,10 @@ const (
 	ReasonUnreachable = "Unreachable"
 	// ReasonKeyMismatch: what answers does not hold the device's key.
 	ReasonKeyMismatch = "KeyMismatch"
+	// ReasonInsecure: the way to the device is not safe: plain HTTP to another machine, or no TLS 1.3. Nothing is sent.
+	ReasonInsecure = "Insecure"
+	// ReasonNotEnrolled: spec.publicKey is empty: the machine has not been joined yet.
+	ReasonNotEnrolled = "NotEnrolled"
 )
 
 // Reasons of a Device's AuditIntact condition.
@@ -42,13 +46,17 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.revokedEpoch) || (has(self.revokedEpoch) && self.revokedEpoch >= oldSelf.revokedEpoch)",message="what was revoked stays revoked; sign the manifests again"
 type DeviceSpec struct {
-	// url of nisse-device on its mesh address.
+	// url of nisse-device on its mesh address: https://address:port. What answers there must hold publicKey; no authority and no name counts.
+	// http:// is for a device on the broker's own machine alone, by a loopback address.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^https?://[^\s/?#@]+$`
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://') || self.matches('^http://(localhost|127[.][0-9.]+|\\\\[::1\\\\])(:[0-9]+)?$')",message="a device is reached by https://; http:// is for loopback addresses alone"
 	URL string `json:"url"`
-	// publicKey is the device's ed25519 key in base64; its answers are signed by it. `nisse-device id` prints it.
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
-	PublicKey string `json:"publicKey"`
+	// publicKey is the device's ed25519 key in base64; its connections and answers are signed by it. `nisse-device id` prints it. Empty until the
+	// machine was joined; nothing is sent there meanwhile.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9+/]{43}=)?$`
+	PublicKey string `json:"publicKey,omitempty"`
 	// rootKey is the ed25519 key in base64 that signs the device's manifests; the device pinned it when it was enrolled and believes no
 	// other, whatever stands here.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`

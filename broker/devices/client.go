@@ -27,8 +27,12 @@ var (
 	ErrNotSent = errors.New("the device cannot be reached")
 	// ErrNoAnswer: something may have reached it, and no answer came back that can be read.
 	ErrNoAnswer = errors.New("the device gave no answer")
-	// ErrUntrusted: an answer came, and the device's key did not sign it.
+	// ErrUntrusted: what is at the device's address does not hold its key. Found before anything was sent, ErrNotSent is wrapped beside it.
 	ErrUntrusted = errors.New("what answers does not prove to be the device")
+	// ErrNotEnrolled: the cluster does not know the machine's key yet.
+	ErrNotEnrolled = errors.New("the device's key is not known yet")
+	// ErrInsecure: the way to the device is not one that requests may take. Nothing has reached it.
+	ErrInsecure = errors.New("no safe way to the device")
 )
 
 // queryLife is how long a signed question is good for.
@@ -43,6 +47,9 @@ type Target struct {
 
 // TargetOf reads a Device.
 func TargetOf(d *v1alpha1.Device) (Target, error) {
+	if d.Spec.PublicKey == "" {
+		return Target{}, ErrNotEnrolled
+	}
 	key, err := dsse.ParseKey(d.Spec.PublicKey)
 	if err != nil {
 		return Target{}, fmt.Errorf("device %s: spec.publicKey: %w", d.Name, err)
@@ -52,23 +59,18 @@ func TargetOf(d *v1alpha1.Device) (Target, error) {
 
 // Client signs and sends.
 type Client struct {
-	http *http.Client
+	ways ways
 	key  ed25519.PrivateKey
 	now  func() time.Time
 }
 
 // NewClient returns a client that signs with the request key.
 func NewClient(key ed25519.PrivateKey, now func() time.Time) *Client {
-	dialer := &net.Dialer{Timeout: 3 * time.Second}
-	return &Client{key: key, now: now, http: &http.Client{
-		Transport: &http.Transport{
-			// No proxy, whatever the environment says: a device is on the mesh.
-			Proxy: nil, DialContext: dialer.DialContext, TLSHandshakeTimeout: 3 * time.Second,
-			MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &Client{key: key, now: now}
 }
+
+// Forget a device that is gone.
+func (c *Client) Forget(device string) { c.ways.forget(device) }
 
 // Call sends a request and returns the device's answer. The context bounds how long the device may take.
 func (c *Client) Call(ctx context.Context, t Target, r wire.Request) (wire.Answer, error) {
@@ -107,7 +109,7 @@ func (c *Client) Checkpoint(ctx context.Context, t Target, since int64) (checkpo
 	if err != nil {
 		return checkpoint.Opened{}, "", err
 	}
-	body, err := c.do(req)
+	body, err := c.do(req, t)
 	if err != nil {
 		return checkpoint.Opened{}, "", err
 	}
@@ -138,7 +140,7 @@ func (c *Client) status(ctx context.Context, t Target, method, path string, send
 	if err != nil {
 		return wire.Status{}, err
 	}
-	body, err := c.do(req)
+	body, err := c.do(req, t)
 	if err != nil {
 		return wire.Status{}, err
 	}
@@ -165,7 +167,7 @@ func (c *Client) query(ctx context.Context, t Target, method, path string, body 
 }
 
 func (c *Client) answer(req *http.Request, t Target, deed, callHash string) (wire.Answer, error) {
-	body, err := c.do(req)
+	body, err := c.do(req, t)
 	if err != nil {
 		return wire.Answer{}, err
 	}
@@ -210,11 +212,12 @@ func opened(err error) error {
 	return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 }
 
-func (c *Client) do(req *http.Request) ([]byte, error) {
-	res, err := c.http.Do(req)
+func (c *Client) do(req *http.Request, t Target) ([]byte, error) {
+	res, err := c.ways.to(t).Do(req)
 	if err != nil {
+		var none *noWayError
 		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
+		if errors.As(err, &none) || errors.As(err, &op) && op.Op == "dial" {
 			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)

@@ -30,6 +30,10 @@ func online(s seen, ordered int64) metav1.Condition {
 		c.Reason, c.Message = v1alpha1.ReasonNoManifest, "The device holds no manifest, so it listens to nobody, and none is in force that could be brought."
 	case no != nil:
 		c.Reason, c.Message = v1alpha1.ReasonRefusing, s.err.Error()
+	case errors.Is(s.err, ErrNotEnrolled):
+		c.Reason, c.Message = v1alpha1.ReasonNotEnrolled, "The machine's key is not known yet: run nisse-device join there, and then what it prints."
+	case errors.Is(s.err, ErrInsecure):
+		c.Reason, c.Message = v1alpha1.ReasonInsecure, s.err.Error()
 	case errors.Is(s.err, ErrUntrusted):
 		c.Reason, c.Message = v1alpha1.ReasonKeyMismatch, s.err.Error()
 	default:

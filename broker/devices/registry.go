@@ -131,6 +131,10 @@ type seen struct {
 func (r *Registry) look(ctx context.Context, d *v1alpha1.Device, want []Signed) seen {
 	s := seen{refused: map[string]error{}}
 	t, err := TargetOf(d)
+	if errors.Is(err, ErrNotEnrolled) {
+		s.err = err
+		return s
+	}
 	if err != nil {
 		s.err = fmt.Errorf("%w: %w", ErrUntrusted, err)
 		return s
@@ -202,6 +206,10 @@ func (r *Registry) Away(name string, err error) string {
 	switch {
 	case errors.Is(err, ErrManifest):
 		return fmt.Sprintf("%s cannot be used: %s.", name, sanitize.Line(err.Error(), 600))
+	case errors.Is(err, ErrNotEnrolled):
+		return fmt.Sprintf("%s cannot be used: its enrolment is not finished.", name)
+	case errors.Is(err, ErrInsecure):
+		return fmt.Sprintf("%s cannot be used: there is no safe way to it; its Device says why.", name)
 	case errors.Is(err, ErrUntrusted):
 		return fmt.Sprintf("%s cannot be used: what answers at its address does not hold its key.", name)
 	case no != nil && no.Reason == wire.NoManifest:

@@ -143,6 +143,7 @@ func (r *Registry) Run(ctx context.Context) error {
 // tend looks at one device until it or the context is gone.
 func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{}) {
 	defer r.lag.forget(device)
+	defer r.client.Forget(device)
 	for wait := time.Duration(0); sleep(ctx, woken, wait); {
 		wait = interval
 		d := &v1alpha1.Device{}

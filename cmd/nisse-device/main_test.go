@@ -23,6 +23,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/device/wire/pin"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/checkpoint"
@@ -238,7 +239,12 @@ func (m *machine) start(crashAt string) {
 	if !ok {
 		m.t.Fatalf("it does not run: %s", m.log)
 	}
-	m.url = "http://" + a
+	m.url = "https://" + a
+}
+
+// http to the device: to the holder of its key alone.
+func (m *machine) http() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: pin.Client(m.public), DisableKeepAlives: true}}
 }
 
 // died waits for the daemon's end and tells the signal.
@@ -279,7 +285,7 @@ func (m *machine) ask(r wire.Request) (wire.Answer, error) {
 	m.t.Helper()
 	body, err := wire.SignRequest(m.request, r)
 	must(m.t, err)
-	resp, err := http.Post(m.url+"/v1/call", "application/json", bytes.NewReader(body))
+	resp, err := m.http().Post(m.url+"/v1/call", "application/json", bytes.NewReader(body))
 	if err != nil {
 		return wire.Answer{}, err
 	}
@@ -300,7 +306,7 @@ func (m *machine) seen(id string) wire.State {
 	req, err := http.NewRequest(http.MethodGet, m.url+path, nil)
 	must(m.t, err)
 	req.Header.Set(wire.QueryHeader, h)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := m.http().Do(req)
 	must(m.t, err)
 	defer resp.Body.Close()
 	env, err := io.ReadAll(resp.Body)
@@ -408,7 +414,7 @@ func (m *machine) checkpoint(since int64) checkpoint.Opened {
 	req, err := http.NewRequest(http.MethodGet, m.url+path, nil)
 	must(m.t, err)
 	req.Header.Set(wire.QueryHeader, h)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := m.http().Do(req)
 	must(m.t, err)
 	defer resp.Body.Close()
 	env, err := io.ReadAll(resp.Body)

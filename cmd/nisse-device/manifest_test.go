@@ -28,7 +28,7 @@ func (m *machine) change(path string, body []byte) (wire.Status, error) {
 	req, err := http.NewRequest(method, m.url+path, bytes.NewReader(body))
 	must(m.t, err)
 	req.Header.Set(wire.QueryHeader, h)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := m.http().Do(req)
 	if err != nil {
 		return wire.Status{}, err
 	}

@@ -54,7 +54,7 @@ func Device(namespace string) []client.Object {
 		panic(err)
 	}
 	return []client.Object{
-		&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web1"}, Spec: v1alpha1.DeviceSpec{URL: "http://192.0.2.1:7070", PublicKey: key, RootKey: key}}, m,
+		&v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web1"}, Spec: v1alpha1.DeviceSpec{URL: "https://192.0.2.1:7070", PublicKey: key, RootKey: key}}, m,
 	}
 }
 

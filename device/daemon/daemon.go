@@ -3,6 +3,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/device/wire/pin"
 	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/internal/listen"
 )
@@ -83,7 +85,10 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, c, handler, registry, log)
+	secure, err := pin.Server(o.Key, c.Device)
+	if err == nil {
+		err = serve(ctx, c, secure, handler, registry, log)
+	}
 	return errors.Join(err, d.Close())
 }
 
@@ -113,7 +118,7 @@ func limits(busy int, refused prometheus.Counter) listen.Limits {
 	return listen.Limits{PerAddress: each, Total: 4 * each, Refused: refused}
 }
 
-func serve(ctx context.Context, c config.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
+func serve(ctx context.Context, c config.Config, secure *tls.Config, handler http.Handler, registry *prometheus.Registry, log *slog.Logger) error {
 	places := map[string]http.Handler{}
 	for _, a := range c.Listen {
 		places[a] = handler
@@ -135,8 +140,12 @@ func serve(ctx context.Context, c config.Config, handler http.Handler, registry 
 		s.MaxHeaderBytes, s.ErrorLog = maxHeader, slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 		servers = append(servers, s)
 		log.Info("device.listening", slog.String("address", l.Addr().String()))
+		l = listen.Limit(l, limits(c.Busy, refused))
+		if address != c.MetricsAddress {
+			l = tls.NewListener(l, secure) // outside of the limits, so that handshakes count
+		}
 		go func() {
-			if err := s.Serve(listen.Limit(l, limits(c.Busy, refused))); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		}()

@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"nisse.io/nisse/device/config"
+	"nisse.io/nisse/device/wire/pin"
 	"nisse.io/nisse/internal/listen"
 	"nisse.io/nisse/internal/testrig"
 	"nisse.io/nisse/internal/testrig/port"
@@ -48,9 +52,14 @@ func TestOneAddressCannotShutOutOthers(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+	secure, err := pin.Server(key, "web1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	fine := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	go func() {
-		ended <- serve(ctx, config.Config{Listen: []string{address}}, fine, registry, slog.New(slog.DiscardHandler))
+		ended <- serve(ctx, config.Config{Listen: []string{address}}, secure, fine, registry, slog.New(slog.DiscardHandler))
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -59,7 +68,7 @@ func TestOneAddressCannotShutOutOthers(t *testing.T) {
 		}
 	})
 	hold := func() bool {
-		c, err := net.Dial("tcp", address)
+		c, err := tls.Dial("tcp", address, pin.Client(public(key)))
 		if err != nil {
 			return false
 		}
@@ -80,9 +89,9 @@ func TestOneAddressCannotShutOutOthers(t *testing.T) {
 		return false
 	})
 
-	broker := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	broker := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: pin.Client(public(key)), DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
 	defer broker.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/call", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/v1/call", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

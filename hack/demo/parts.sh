@@ -240,7 +240,7 @@ patches:
   patch: '[{"op": "replace", "path": "/spec/identities/matrix", "value": "@$person_account:$server_name"}]'
 - target: {kind: Device, name: web1}
   patch: |
-    [{"op": "replace", "path": "/spec/url", "value": "http://$NODEIP:$device_port"},
+    [{"op": "replace", "path": "/spec/url", "value": "https://$NODEIP:$device_port"},
      {"op": "replace", "path": "/spec/publicKey", "value": "$(recall device-key)"},
      {"op": "replace", "path": "/spec/rootKey", "value": "$(recall root-key)"}]
 - target: {kind: Secret, name: model-ops}

@@ -178,7 +178,7 @@ func (s *Stack) startDevice(ctx context.Context) {
 		return c.Close()
 	})
 	s.create(ctx, &api.Device{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: Device}, Spec: api.DeviceSpec{
-		URL: fmt.Sprintf("http://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), RootKey: field(s.T, out, "rootKey")}})
+		URL: fmt.Sprintf("https://127.0.0.1:%d", s.ports["device"]), PublicKey: field(s.T, out, "publicKey"), RootKey: field(s.T, out, "rootKey")}})
 	// The machine holds no manifest; the broker brings this one.
 	m, _ := signed.Manifest(s.T, s.Key("root"), s.Namespace, fmt.Sprintf(`
 v: 1
