@@ -18,6 +18,7 @@ import (
 
 // However many connections one pod leaves open, another hears what is said to it, at once and when it waits for it.
 func TestOnePodCannotShutTheDoorForOthers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ops := r.pod("ops")

@@ -25,6 +25,7 @@ func (r *rig) pages(n int) {
 
 // The store's volume is full: pods are told, nothing that was taken is lost, and what people say meanwhile is taken in once there is room.
 func TestStoreFull(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ops := r.pod("ops")

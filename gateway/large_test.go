@@ -12,6 +12,7 @@ import (
 // A homeserver that makes a message of millions of bytes out of a short one does not make the agent deaf: it is handed on in part, the
 // agent and the person are told so, and what follows is read. So is what an earlier gateway stored whole.
 func TestWordsWithoutEnd(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	many := strings.Repeat("<", 1<<20) // six bytes of JSON each
 	r.base = lying(t, r.hs.BaseURL, func(o map[string]any) {

@@ -14,6 +14,7 @@ import (
 
 // A pod reads and writes its own agent's only, and nothing of it is doubled or too large.
 func TestDoor(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ops, dev := r.pod("ops"), r.pod("dev")
@@ -117,6 +118,7 @@ func TestDoor(t *testing.T) {
 
 // A pod that shouts without end is slowed down: what others have to say finds its way, and what is kept of the shouting is bounded.
 func TestDoorSlowsDownWhoShouts(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ops, dev := r.pod("ops"), r.pod("dev")
@@ -143,6 +145,7 @@ func TestDoorSlowsDownWhoShouts(t *testing.T) {
 
 // Who has said a day's worth is told until when, also by the gateway that comes next. What was taken before stays taken.
 func TestDoorHasABudgetForTheDay(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ops := r.pod("ops")

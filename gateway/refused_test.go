@@ -91,6 +91,7 @@ func (l *liar) refuses(body []byte) (int, string) {
 
 // A message that the homeserver refuses takes along nothing that follows it, and what asks for a decision reaches the room.
 func TestOneRefusalHidesNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	l := r.lied()
 	r.start()
@@ -160,6 +161,7 @@ func (r *rig) message(want string) {
 
 // A gate that is deleted while the homeserver refuses it is given up, and never shown; also when that happens while the gateway is away.
 func TestDeletedGateIsNotShown(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	l := r.lied()
 	r.start()
@@ -189,7 +191,7 @@ func TestDeletedGateIsNotShown(t *testing.T) {
 
 // A gate that the homeserver refuses again and again: people are told where it is, in the room and in the Agent's status, and see it once it is
 // taken.
-func TestGateRefusedForLong(t *testing.T) {
+func TestGateRefusedForLong(t *testing.T) { // not beside others, whose refusals would be counted too
 	r := newRig(t)
 	l := r.lied()
 	r.start()

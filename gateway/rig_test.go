@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,7 @@ import (
 	"nisse.io/nisse/gateway/matrix"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/testrig"
 	"nisse.io/nisse/internal/testrig/homeserver"
 	"nisse.io/nisse/internal/testrig/person"
 	"nisse.io/nisse/test/apitest"
@@ -43,50 +45,63 @@ const (
 	patience = 60 * time.Second
 )
 
-func TestMain(m *testing.M) { apitest.Main(m) }
+func TestMain(m *testing.M) {
+	testrig.Abreast(4)
+	apitest.Main(home{m})
+}
 
-// rig is a homeserver, an API server, people, an agent without a pod, and the gateway between them. The test plays the manager and
-// the pod.
+// home ends the shared homeserver when the tests have ended.
+type home struct{ m *testing.M }
+
+func (h home) Run() int { return homeserver.Main(h.m) }
+
+// rigs counts those of the test process, for names that no other has at the homeserver that they share.
+var rigs atomic.Int64
+
+// rig is people, an agent without a pod, and the gateway between them, at a homeserver and an API server that the rigs of the package
+// share. The test plays the manager and the pod.
 type rig struct {
-	t     *testing.T
-	hs    *homeserver.Server
-	base  string // what the gateway takes for the homeserver
-	admin client.Client
-	cfg   *rest.Config
-	ns    string
-	dir   string
-	store *store.Store   // of the gateway that runs
-	lucas *person.Person // instructs and approves
-	anna  *person.Person // instructs
-	eve   *person.Person // a stranger
-	ops   id.UserID
-	gates id.UserID
-	room  id.RoomID
+	t  *testing.T
+	hs *homeserver.Server
+	// suffix of its accounts and of its room at the homeserver.
+	suffix string
+	base   string // what the gateway takes for the homeserver
+	admin  client.Client
+	cfg    *rest.Config
+	ns     string
+	dir    string
+	store  *store.Store   // of the gateway that runs
+	lucas  *person.Person // instructs and approves
+	anna   *person.Person // instructs
+	eve    *person.Person // a stranger
+	ops    id.UserID
+	gates  id.UserID
+	room   id.RoomID
 
 	away  atomic.Bool // the API server does not answer the gateway
 	blind blindfold   // the gateway's cache learns of no work items
 	halt  func()      // stops the gateway
-	// routedBefore is how many messages this process had taken in when the test began to count.
-	routedBefore float64
-	door         string
-	client       *http.Client
+	// stored counts the messages that the gateway has taken in, by its log.
+	stored atomic.Int64
+	door   string
+	client *http.Client
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	cfg, admin := apitest.Start(t)
-	r := &rig{t: t, hs: homeserver.Start(t, homeserver.Options{}), admin: admin, cfg: cfg, ns: apitest.Namespace(t, admin), dir: t.TempDir(), client: &http.Client{}}
+	r := &rig{t: t, hs: homeserver.Shared(t), suffix: fmt.Sprint("-", rigs.Add(1)), admin: admin, cfg: cfg, ns: apitest.Namespace(t, admin), dir: t.TempDir(), client: &http.Client{}}
 	for _, name := range []string{"lucas", "anna", "eve", "nisse-ops", "nisse-gates"} {
-		r.hs.RegisterUser(t, name, password, false)
+		r.register(name)
 	}
 	r.ops, r.gates = r.user("nisse-ops"), r.user("nisse-gates")
 	for _, user := range []id.UserID{r.ops, r.gates} {
 		r.must(os.MkdirAll(filepath.Join(r.dir, "credentials"), 0o700))
 		r.must(os.WriteFile(filepath.Join(r.dir, "credentials", user.Localpart()+".json"), fmt.Appendf(nil, `{"userID": %q, "password": %q}`, user, password), 0o600))
 	}
-	r.lucas, r.anna, r.eve = r.hs.Login(t, "lucas", password), r.hs.Login(t, "anna", password), r.hs.Login(t, "eve", password)
+	r.lucas, r.anna, r.eve = r.login("lucas"), r.login("anna"), r.login("eve")
 	r.base = r.hs.BaseURL
-	room, err := r.lucas.CreateRoom(t.Context(), person.RoomOptions{Alias: "ops", Invite: []id.UserID{r.ops, r.anna.UserID(), r.eve.UserID()}})
+	room, err := r.lucas.CreateRoom(t.Context(), person.RoomOptions{Alias: "ops" + r.suffix, Invite: []id.UserID{r.ops, r.anna.UserID(), r.eve.UserID()}})
 	r.must(err)
 	r.room = room
 	for _, p := range []*person.Person{r.anna, r.eve} {
@@ -95,7 +110,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.create(&v1alpha1.Person{ObjectMeta: r.meta("lucas"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: r.lucas.UserID().String()}}})
 	r.create(&v1alpha1.Person{ObjectMeta: r.meta("anna"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: r.anna.UserID().String()}}})
-	r.create(r.agent("ops", r.ops.String(), "#ops:"+r.hs.ServerName))
+	r.create(r.agent("ops", r.ops.String(), r.alias()))
 	return r
 }
 
@@ -114,7 +129,21 @@ func (r *rig) agent(name, user, room string) *v1alpha1.Agent {
 	}}
 }
 
-func (r *rig) user(name string) id.UserID { return id.NewUserID(name, r.hs.ServerName) }
+// user is the rig's own account of a name.
+func (r *rig) user(name string) id.UserID { return id.NewUserID(name+r.suffix, r.hs.ServerName) }
+
+// alias of the rig's room.
+func (r *rig) alias() string { return "#ops" + r.suffix + ":" + r.hs.ServerName }
+
+func (r *rig) register(name string) {
+	r.t.Helper()
+	r.hs.RegisterUser(r.t, name+r.suffix, password, false)
+}
+
+func (r *rig) login(name string) *person.Person {
+	r.t.Helper()
+	return r.hs.Login(r.t, name+r.suffix, password)
+}
 
 func (r *rig) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: r.ns, Name: name}
@@ -215,7 +244,7 @@ func (r *rig) start() {
 	r.must(l.Close())
 	r.must(gateway.Setup(mgr, gateway.Options{
 		Namespace: r.ns, Homeserver: r.base, Approvals: r.gates.String(), Bind: r.door, Store: s,
-		Credentials: matrix.Credentials{Dir: filepath.Join(r.dir, "credentials")}, Log: slog.New(slog.NewTextHandler(testLog{r.t}, nil)),
+		Credentials: matrix.Credentials{Dir: filepath.Join(r.dir, "credentials")}, Log: slog.New(slog.NewTextHandler(testLog{r}, nil)),
 		Timing: matrix.Timing{Backoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, Retry: 100 * time.Millisecond, Poll: 2 * time.Second, Timeline: 20},
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -253,10 +282,13 @@ func (r *rig) start() {
 	})
 }
 
-type testLog struct{ t *testing.T }
+type testLog struct{ r *rig }
 
 func (l testLog) Write(b []byte) (int, error) {
-	l.t.Logf("%s", strings.TrimSpace(string(b)))
+	if bytes.Contains(b, []byte("msg=message.stored")) {
+		l.r.stored.Add(1)
+	}
+	l.r.t.Logf("%s", strings.TrimSpace(string(b)))
 	return len(b), nil
 }
 

@@ -29,6 +29,7 @@ const plan = "Plan rev-%d of ops for \"nginx\"\nWaits for lucas until 14:20 UTC.
 
 // A whole conversation: request, progress, gate, approval, result, and a second request that waits its turn.
 func TestConversation(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	pod := r.pod("ops")
@@ -106,6 +107,7 @@ func TestConversation(t *testing.T) {
 
 // A stale revision, two things that could be meant, people without the right, strangers: told why, or silence; no Approval.
 func TestDecisionsThatDoNotCount(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	asked := r.say(r.lucas, "nginx", "")
@@ -174,6 +176,7 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 // An item is over before the manager has closed its gate: what it asked is not open any more, and the next item's gate is not one of
 // two. It was on the screen a moment ago, so bare words may have meant it.
 func TestGateOfAnItemThatIsOver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	asked := r.say(r.lucas, "nginx", "")
@@ -203,6 +206,7 @@ func TestGateOfAnItemThatIsOver(t *testing.T) {
 
 // Questions are answered by words, halts by continue, replan or abandon; stop asks for one. Words of others are data.
 func TestQuestionStopAndOthersWords(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	pod := r.pod("ops")
@@ -261,9 +265,10 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 
 // Two agents with plans of the same number: what is said in one's room concerns that one only, and each has people of its own.
 func TestTwoAgents(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	dev := r.user("nisse-dev")
-	r.hs.RegisterUser(t, dev.Localpart(), password, false)
+	r.register("nisse-dev")
 	r.must(os.WriteFile(filepath.Join(r.dir, "credentials", "dev.json"), fmt.Appendf(nil, `{"userID": %q, "password": %q}`, dev, password), 0o600))
 	room, err := r.anna.CreateRoom(t.Context(), person.RoomOptions{Invite: []id.UserID{dev, r.lucas.UserID()}})
 	r.must(err)
@@ -322,6 +327,7 @@ func TestTwoAgents(t *testing.T) {
 
 // A known Person without rights is told so, once an hour; a picture from one who has them as well. Neither makes anything.
 func TestToldOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.create(&v1alpha1.Person{ObjectMeta: r.meta("eve"), Spec: v1alpha1.PersonSpec{Identities: v1alpha1.Identities{Matrix: r.eve.UserID().String()}}})
 	r.start()
@@ -343,6 +349,7 @@ func TestToldOnce(t *testing.T) {
 
 // An item made by hand gets a thread of its own, begun by the agent, in which its gate is shown.
 func TestItemMadeByHand(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	w := &v1alpha1.WorkItem{ObjectMeta: r.meta("by-hand"), Spec: v1alpha1.WorkItemSpec{
@@ -363,6 +370,7 @@ func TestItemMadeByHand(t *testing.T) {
 
 // A long plan is shown whole, in parts, and can be decided once all of it stands there.
 func TestLongGate(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	asked := r.say(r.lucas, "much", "")
@@ -397,6 +405,7 @@ func TestLongGate(t *testing.T) {
 
 // Titles of every awkward kind make items that the API server takes and a person can read.
 func TestAwkwardTitles(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	for i, tc := range []struct{ said, title string }{
@@ -427,6 +436,7 @@ func TestAwkwardTitles(t *testing.T) {
 
 // Case 7: the API server is away when the decision arrives. It waits, also across a restart, and counts once.
 func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	asked := r.say(r.lucas, "nginx", "")
@@ -462,9 +472,10 @@ func TestAPIServerAway(t *testing.T) {
 
 // Two agents in one room or with one account are both told so, and neither is connected.
 func TestRoomShared(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
-	twin := r.agent("twin", "@twin:"+r.hs.ServerName, "#ops:"+r.hs.ServerName)
+	twin := r.agent("twin", r.user("twin").String(), r.alias())
 	r.create(twin)
 	reason := func(name, want string) {
 		t.Helper()
@@ -489,6 +500,7 @@ func TestRoomShared(t *testing.T) {
 
 // Without the power to invite, the gateway says what is missing, and goes on once somebody has done it.
 func TestApprovalsAccountMissing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	var levels map[string]any
 	r.must(r.lucas.Client().StateEvent(t.Context(), r.room, event.StatePowerLevels, "", &levels))
@@ -531,6 +543,7 @@ func TestApprovalsAccountMissing(t *testing.T) {
 
 // An agent that names what is not there takes words up and says in their thread why nothing comes of them.
 func TestAgentCannotWork(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.start()
 	r.stalled("Device web9 does not exist.")

@@ -13,8 +13,10 @@ import (
 // What is typed twice decides once. The agent brings its next plan and its next halt at once, so that they stand in the room when the same
 // words come again; they are decided by their code only. It is the same whatever the clock of the person's homeserver shows.
 func TestTypedTwice(t *testing.T) {
+	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"clocks agree": 0, "the person's homeserver is ahead": 5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.base = lying(t, r.hs.BaseURL, func(e map[string]any) {
 				if at, ok := e["origin_server_ts"].(json.Number); ok && e["sender"] == r.lucas.UserID().String() {

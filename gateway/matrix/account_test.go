@@ -23,13 +23,17 @@ import (
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/testrig"
 	"nisse.io/nisse/internal/testrig/homeserver"
 	"nisse.io/nisse/internal/testrig/person"
 )
 
 const password = "correct horse battery"
 
-func TestMain(m *testing.M) { os.Exit(homeserver.Main(m)) }
+func TestMain(m *testing.M) {
+	testrig.Abreast(4)
+	os.Exit(homeserver.Main(m))
+}
 
 // desk takes everything as words, and fails as often as it is told to.
 type desk struct {
@@ -250,6 +254,7 @@ func numbered(n int) []string {
 
 // Case 24: more messages than a sync brings while the gateway was away.
 func TestManyMessagesWhileAway(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "away")
 	w.say("before anybody was there")
 	w.start()
@@ -271,6 +276,7 @@ func TestManyMessagesWhileAway(t *testing.T) {
 
 // Case 23: what was read and how far are stored together. A failure between leaves neither.
 func TestFailureWhileTakingIn(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "fail")
 	w.start()
 	w.connected()
@@ -284,6 +290,7 @@ func TestFailureWhileTakingIn(t *testing.T) {
 
 // Case 25: history is not work, neither for a fresh account nor after it was put out and let in again.
 func TestHistoryIsNotWork(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "history")
 	w.say("approve rev-1, said long ago")
 	w.start()
@@ -308,6 +315,7 @@ func TestHistoryIsNotWork(t *testing.T) {
 
 // What others do besides speaking is no message: edits come marked, reactions, redactions and state are none.
 func TestWhatIsNoMessage(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "kinds")
 	w.start()
 	w.connected()
@@ -334,6 +342,7 @@ func TestWhatIsNoMessage(t *testing.T) {
 
 // One login for life: the token is used again, and when it was ended from outside, the device is.
 func TestOneLogin(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "login")
 	session := func() store.Session {
 		t.Helper()
@@ -369,6 +378,7 @@ func TestOneLogin(t *testing.T) {
 }
 
 func TestReportsWhyNotConnected(t *testing.T) {
+	t.Parallel()
 	hs := homeserver.Shared(t)
 	for name, tc := range map[string]struct {
 		change func(*world, *matrix.Options)
@@ -391,6 +401,7 @@ func TestReportsWhyNotConnected(t *testing.T) {
 		}, matrix.RoomEncrypted, "without encryption"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := build(t, hs, "why-"+name)
 			w.start(func(o *matrix.Options) { tc.change(w, o) })
 			w.wait("a reason", func() bool { return len(w.reported()) > 0 })
@@ -404,6 +415,7 @@ func TestReportsWhyNotConnected(t *testing.T) {
 
 // An account that is missing is made with the registration secret, and its room is joined when somebody invites it.
 func TestRegistersAndJoinsWhenInvited(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "made")
 	bot := id.NewUserID("made-later.a=b", w.hs.ServerName)
 	file := w.registration()
@@ -432,6 +444,7 @@ func (w *world) registration() string {
 
 // The homeserver is made anew under the same name: its accounts are gone, and how far they had read means nothing there.
 func TestHomeserverMadeAnew(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Start(t, homeserver.Options{}), "anew")
 	bot := id.NewUserID("anew-made", w.hs.ServerName)
 	mine := func(o *matrix.Options) {
@@ -459,6 +472,7 @@ func TestHomeserverMadeAnew(t *testing.T) {
 
 // Nothing is said before the first sync, everything in order, once.
 func TestSendsInOrder(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "order")
 	w.start()
 	w.connected()
@@ -471,7 +485,7 @@ func TestSendsInOrder(t *testing.T) {
 }
 
 // Case 27: a homeserver that limits rates gets its messages later, each once.
-func TestRateLimited(t *testing.T) {
+func TestRateLimited(t *testing.T) { // not beside others, whose answers would be counted too
 	hs := homeserver.Start(t, homeserver.Options{TightRateLimits: true})
 	w := build(t, hs, "limit")
 	f := &fault{}
@@ -496,6 +510,7 @@ func TestRateLimited(t *testing.T) {
 // The homeserver took a message, the answer was lost, and the homeserver was restarted and has forgotten the transaction ID: the
 // message is found, not sent again.
 func TestLostAnswerAndForgottenTransactions(t *testing.T) {
+	t.Parallel()
 	hs := homeserver.Start(t, homeserver.Options{})
 	w := build(t, hs, "lost")
 	f := &fault{}
@@ -533,6 +548,7 @@ func TestLostAnswerAndForgottenTransactions(t *testing.T) {
 
 // The homeserver is away for a while: people are told, nothing is lost, and it goes on by itself.
 func TestHomeserverAway(t *testing.T) {
+	t.Parallel()
 	hs := homeserver.Start(t, homeserver.Options{})
 	w := build(t, hs, "gone")
 	w.start()

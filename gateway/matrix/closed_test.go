@@ -39,6 +39,7 @@ func (w *world) saidIn(room id.RoomID, text string) (n int) {
 
 // However much waits for a room that is closed, it keeps nothing from other rooms.
 func TestClosedRoomHidesNoOther(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "closed")
 	w.start()
 	w.connected()
@@ -49,6 +50,7 @@ func TestClosedRoomHidesNoOther(t *testing.T) {
 
 // A room of which it cannot be found out what it has keeps nothing from other rooms, and nothing is said there twice.
 func TestDoubtfulRoomHidesNoOther(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Start(t, homeserver.Options{}), "doubt")
 	other, err := w.you.CreateRoom(t.Context(), person.RoomOptions{Alias: "doubt-other", Invite: []id.UserID{w.bot}})
 	w.must(err)

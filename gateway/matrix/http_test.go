@@ -16,8 +16,10 @@ import (
 // A homeserver in other hands sends the gateway elsewhere, perhaps to what only the inside of the cluster can reach. Nothing is asked there,
 // people are told, and it goes on when that ends.
 func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	for _, away := range []string{"/login", "/sync", "/joined_rooms", "/whoami"} {
 		t.Run(path.Base(away), func(t *testing.T) {
+			t.Parallel()
 			var asked atomic.Int64
 			elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				asked.Add(1)
@@ -55,6 +57,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 // Answers that are longer than is read are asked for in smaller pieces: what was said while nobody read is not lost, and nobody is deaf
 // for it.
 func TestLongAnswers(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "long")
 	w.start()
 	w.connected()
@@ -72,6 +75,7 @@ func TestLongAnswers(t *testing.T) {
 
 // A flood that was too long to be kept loses its oldest; what came last is read.
 func TestFloodInAGap(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "flood")
 	w.start()
 	w.connected()

@@ -12,6 +12,7 @@ import (
 
 // However full of long lines a progress message is, and whatever they are made of, the homeserver takes it, and takes an edit of it.
 func TestFullProgressIsTaken(t *testing.T) {
+	t.Parallel()
 	w := build(t, homeserver.Shared(t), "progress")
 	w.start()
 	w.connected()

@@ -1,10 +1,13 @@
-// Package testrig has what tests of many packages need: to wait for a condition, and to be a program that does not end by itself.
+// Package testrig has what tests of many packages need: to wait for a condition, to run beside each
+// other, and to be a program that does not end by itself.
 package testrig
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -34,6 +37,14 @@ func within(ctx context.Context, ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// Abreast lets n tests of a binary run beside each other, unless go test is told another number (-parallel): for tests that wait more than
+// they compute, for which the number of processors is too few. It is called in TestMain.
+func Abreast(n int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err) // testing has the flag
+	}
 }
 
 // Hang until somebody ends the process. It is for the helper programs of tests, whose end is what is tested.

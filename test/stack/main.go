@@ -1,24 +1,21 @@
 package stack
 
 import (
-	"flag"
 	"testing"
 
+	"nisse.io/nisse/internal/testrig"
 	"nisse.io/nisse/internal/testrig/homeserver"
 	"nisse.io/nisse/test/apitest"
 )
 
-// abreast is how many stacks run beside each other unless go test is told another number (-parallel): a stack waits more than it
-// computes.
-const abreast = "3"
+// abreast is how many stacks run beside each other.
+const abreast = 3
 
 // Main runs the tests of a package that starts stacks:
 //
 //	func TestMain(m *testing.M) { stack.Main(m) }
 func Main(m *testing.M) {
-	if err := flag.Set("test.parallel", abreast); err != nil {
-		panic(err) // testing has the flag
-	}
+	testrig.Abreast(abreast)
 	apitest.Main(withHome{m}, cleanBinaries)
 }
 
