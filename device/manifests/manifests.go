@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +26,8 @@ type Held struct {
 	Envelope string
 	// Ends is when nothing begins under it any more, in Unix seconds.
 	Ends int64
+	// root key that signed it.
+	root ed25519.PublicKey
 	// request and approval keys, parsed once.
 	request, approval []ed25519.PublicKey
 }
@@ -43,7 +46,7 @@ func Open(envelope string, root ed25519.PublicKey) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Held{Manifest: m, Digest: digest, Envelope: envelope, Ends: end.Unix(), request: m.Keys.RequestKeys(), approval: m.Keys.ApprovalKeys()}, nil
+	return &Held{Manifest: m, Digest: digest, Envelope: envelope, Ends: end.Unix(), root: root, request: m.Keys.RequestKeys(), approval: m.Keys.ApprovalKeys()}, nil
 }
 
 // RequestKeys whose requests under this manifest are looked at.
@@ -63,6 +66,8 @@ type Set struct {
 	held []*Held
 	// Revoked is the epoch up to which every manifest is dead.
 	Revoked int64
+	// floors are the epochs of manifests that were held once and cannot be read any more, by privilege: nothing older takes their place.
+	floors map[manifest.Privilege]int64
 }
 
 // All manifests held, by privilege.
@@ -134,8 +139,10 @@ func (s Set) Accept(h *Held, device string, now int64) (next Set, changed bool, 
 		return s, false, "", ""
 	case before != nil && h.Epoch <= before.Epoch:
 		return refuse(wire.OlderManifest, "its epoch is %d, and the %s manifest held is of epoch %d; sign it anew", h.Epoch, h.Privilege, before.Epoch)
+	case h.Epoch <= s.floors[h.Privilege]:
+		return refuse(wire.OlderManifest, "its epoch is %d, and the %s manifest that was held before is of epoch %d, though it cannot be read any more; sign it anew", h.Epoch, h.Privilege, s.floors[h.Privilege])
 	}
-	next = Set{Revoked: s.Revoked, held: []*Held{h}}
+	next = Set{Revoked: s.Revoked, held: []*Held{h}, floors: s.floors}
 	for _, o := range s.held {
 		if o.Privilege != h.Privilege {
 			next.held = append(next.held, o)
@@ -154,6 +161,9 @@ func (s Set) Revoke(epoch, now int64) Set {
 	for _, h := range s.held {
 		highest = max(highest, h.Epoch)
 	}
+	for _, floor := range s.floors {
+		highest = max(highest, floor)
+	}
 	if epoch > max(now+wire.SkewSeconds, highest) {
 		epoch = highest
 	}
@@ -164,30 +174,29 @@ func (s Set) Revoke(epoch, now int64) Set {
 const metaRevoked = "manifests.revoked"
 
 // Load what a store remembers. A manifest that the pinned root key did not sign, or that names another device, is not held: the machine's
-// owner has pinned another. strange has an error for each.
+// owner has pinned another. One that this root key did sign for this device, and that cannot be read any more, is not held either, but its
+// epoch counts: a program that reads more strictly must not let an older manifest come back. strange has an error for each.
 func Load(ctx context.Context, q store.Querier, device string, root ed25519.PublicKey) (s Set, strange []error, err error) {
 	if s.Revoked, err = store.MetaInt(ctx, q, metaRevoked); err != nil {
 		return Set{}, nil, fmt.Errorf("manifests: %w", err)
 	}
-	rows, err := q.QueryContext(ctx, "SELECT envelope FROM manifests ORDER BY privilege")
+	rows, err := q.QueryContext(ctx, "SELECT privilege, epoch, envelope, root, device FROM manifests ORDER BY privilege")
 	if err != nil {
 		return Set{}, nil, fmt.Errorf("manifests: %w", err)
 	}
 	defer rows.Close()
+	s.floors = map[manifest.Privilege]int64{}
 	for rows.Next() {
-		var envelope string
-		if err := rows.Scan(&envelope); err != nil {
+		var r stored
+		if err := rows.Scan(&r.privilege, &r.epoch, &r.envelope, &r.root, &r.device); err != nil {
 			return Set{}, nil, fmt.Errorf("manifests: %w", err)
 		}
-		h, err := Open(envelope, root)
-		if err == nil && h.Device != device {
-			err = fmt.Errorf("it is for device %s, this is %s", h.Device, device)
-		}
-		if errors.Is(err, dsse.ErrRefused) {
-			err = fmt.Errorf("%w; is rootKey of the config another one now?", err)
-		}
+		h, ours, err := r.open(device, root)
 		if err != nil {
 			strange = append(strange, fmt.Errorf("a stored manifest does not count: %w", err))
+			if ours {
+				s.floors[r.privilege] = r.epoch
+			}
 			continue
 		}
 		s.held = append(s.held, h)
@@ -199,10 +208,41 @@ func Load(ctx context.Context, q store.Querier, device string, root ed25519.Publ
 	return s, strange, nil
 }
 
+// stored manifest as its row has it. root and device are empty in rows of a version that did not write them.
+type stored struct {
+	privilege manifest.Privilege
+	epoch     int64
+	envelope  string
+	root      string
+	device    string
+}
+
+// open what is stored, as one of this device's. ours tells of one that cannot be opened whether it was, as far as the row knows.
+func (r stored) open(device string, root ed25519.PublicKey) (h *Held, ours bool, err error) {
+	h, err = Open(r.envelope, root)
+	switch {
+	case err == nil && h.Device == device:
+		return h, true, nil
+	case err == nil:
+		return nil, false, fmt.Errorf("it is for device %s, this is %s", h.Device, device)
+	case r.root == "":
+		var any json.RawMessage
+		_, unsigned := dsse.Verify([]byte(r.envelope), dsse.TypeManifest, []ed25519.PublicKey{root}, &any)
+		ours = unsigned == nil
+	default:
+		ours = r.root == dsse.EncodeKey(root) && r.device == device
+	}
+	if errors.Is(err, dsse.ErrRefused) {
+		err = fmt.Errorf("%w; is rootKey of the config another one now?", err)
+	}
+	return nil, ours, err
+}
+
 // Save a manifest in the place of the one of its privilege.
 func (h *Held) Save(ctx context.Context, q store.Querier) error {
-	_, err := q.ExecContext(ctx, `INSERT INTO manifests (privilege, epoch, digest, envelope) VALUES (?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET epoch = excluded.epoch, digest = excluded.digest, envelope = excluded.envelope`, h.Privilege, h.Epoch, h.Digest, h.Envelope)
+	_, err := q.ExecContext(ctx, `INSERT INTO manifests (privilege, epoch, digest, envelope, root, device) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET epoch = excluded.epoch, digest = excluded.digest, envelope = excluded.envelope, root = excluded.root, device = excluded.device`,
+		h.Privilege, h.Epoch, h.Digest, h.Envelope, dsse.EncodeKey(h.root), h.Device)
 	if err != nil {
 		return fmt.Errorf("manifest %s: %w", h.Digest, err)
 	}

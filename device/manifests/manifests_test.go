@@ -202,3 +202,62 @@ func TestLoad(t *testing.T) {
 		t.Errorf("one was tampered with: %+v, %v, %v", s.Wire(), strange, err)
 	}
 }
+
+// A program that reads more strictly than the one that took a manifest does not hold it; what is older than that manifest does not come back all the same.
+func TestWhatCannotBeReadKeepsItsEpoch(t *testing.T) {
+	st, err := store.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := held(t, manifest.User, now, 30).Save(t.Context(), st.DB()); err != nil {
+		t.Fatal(err)
+	}
+	// What this root key signed, and this program does not take for a manifest.
+	strict, err := dsse.Sign(key(9), dsse.TypeManifest, map[string]any{"v": 1, "device": "web1", "unheardOf": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(query string, args ...any) {
+		t.Helper()
+		if _, err := st.DB().Exec(query, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	older, newer := held(t, manifest.User, now-1, 30), held(t, manifest.User, now+1, 30)
+	other := held(t, manifest.Elevated, now-1, 30)
+	for _, c := range []struct {
+		name, envelope, root, device string
+		older                        wire.Reason
+	}{
+		{"it does not parse", string(strict), dsse.EncodeKey(pub(9)), "web1", wire.OlderManifest},
+		{"it is no envelope", "{", dsse.EncodeKey(pub(9)), "web1", wire.OlderManifest},
+		{"it does not parse, and an older version wrote it", string(strict), "", "", wire.OlderManifest},
+		{"it is another root key's", string(strict), dsse.EncodeKey(pub(8)), "web1", ""},
+		{"it is another device's", string(strict), dsse.EncodeKey(pub(9)), "web2", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set("UPDATE manifests SET envelope = ?, root = ?, device = ?", c.envelope, c.root, c.device)
+			s, strange, err := Load(t.Context(), st.DB(), "web1", pub(9))
+			if err != nil || len(s.held) != 0 || len(strange) != 1 {
+				t.Fatalf("got %+v, %v, %v", s, strange, err)
+			}
+			if _, changed, reason, _ := s.Accept(older, "web1", now); reason != c.older || changed != (c.older == "") {
+				t.Errorf("an older one: %q, changed %t", reason, changed)
+			}
+			next, changed, reason, message := s.Accept(newer, "web1", now+1)
+			if !changed {
+				t.Fatalf("a newer one: %q %s", reason, message)
+			}
+			if _, _, reason, _ := next.Accept(older, "web1", now+1); reason != wire.OlderManifest {
+				t.Errorf("an older one after it: %q", reason)
+			}
+			if _, changed, reason, _ := s.Accept(other, "web1", now); !changed {
+				t.Errorf("the other privilege's: %q", reason)
+			}
+			if r := s.Revoke(now, now-1000); c.older != "" && r.Revoked != now {
+				t.Errorf("a revocation of it reaches to %d", r.Revoked)
+			}
+		})
+	}
+}

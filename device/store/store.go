@@ -61,6 +61,9 @@ CREATE TABLE manifests (privilege TEXT PRIMARY KEY, epoch INTEGER NOT NULL, dige
 `, `
 CREATE TABLE tree (level INTEGER, n INTEGER, hash BLOB NOT NULL, PRIMARY KEY (level, n)) STRICT, WITHOUT ROWID;
 CREATE TABLE checkpoints (rows INTEGER PRIMARY KEY, root TEXT NOT NULL, note TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
+`, `
+ALTER TABLE manifests ADD COLUMN root TEXT NOT NULL DEFAULT '';
+ALTER TABLE manifests ADD COLUMN device TEXT NOT NULL DEFAULT '';
 `}
 
 // Open the store in dir for writing, made if it is not there. One process at a time: a second writer would fork the audit.
