@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"nisse.io/nisse/device/config"
 	"nisse.io/nisse/device/daemon"
@@ -24,10 +27,14 @@ import (
 	"nisse.io/nisse/internal/testrig"
 )
 
-// checkpoint that the device has, for one who has kept since rows.
-func (w *world) checkpoint(since int64) checkpoint.Opened {
+// checkpoint that the device has, for one who has kept since rows, with this root.
+func (w *world) checkpoint(since int64, root ...tlog.Hash) checkpoint.Opened {
 	w.t.Helper()
-	q, env := w.get(fmt.Sprint("/v1/checkpoint?since=", since))
+	path := fmt.Sprint("/v1/checkpoint?since=", since)
+	if len(root) == 1 {
+		path += "&root=" + url.QueryEscape(root[0].String())
+	}
+	q, env := w.get(path)
 	o, err := wire.OpenCheckpoint(env, pub(w.device), q)
 	must(w.t, err)
 	return o
@@ -54,7 +61,7 @@ func TestCheckpoints(t *testing.T) {
 	if first.At.Rows != 100 {
 		t.Fatalf("after 101 rows the checkpoint has %d", first.At.Rows)
 	}
-	kept := checkpoint.Kept{Checkpoint: first.At, Now: first.Now}
+	kept := first.At
 	w.restart() // stopping makes one
 	second := w.checkpoint(100)
 	if err := checkpoint.Judge(kept, second); err != nil || second.At.Rows != 101 || len(second.Proof) == 0 {
@@ -70,7 +77,7 @@ func TestCheckpoints(t *testing.T) {
 	w.fill(1)
 	testrig.Until(t, "the time to come", func() bool { return w.checkpoint(101).At.Rows == 103 })
 	third := w.checkpoint(101)
-	if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: second.At}, third); err != nil {
+	if err := checkpoint.Judge(second.At, third); err != nil {
 		t.Error(err)
 	}
 	if err := checkpoint.Judge(kept, third); !errors.Is(err, checkpoint.ErrOtherSince) {
@@ -78,10 +85,10 @@ func TestCheckpoints(t *testing.T) {
 	}
 	// Who claims to have kept more than there is gets no proof, and so the truth.
 	var f *checkpoint.Finding
-	if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: 500}}, w.checkpoint(500)); !errors.As(err, &f) || f.Trouble != checkpoint.Truncated || f.Row != 104 {
+	if err := checkpoint.Judge(checkpoint.Checkpoint{Rows: 500}, w.checkpoint(500, tlog.Hash{})); !errors.As(err, &f) || f.Trouble != checkpoint.Truncated || f.Row != 104 {
 		t.Errorf("got %v", err)
 	}
-	for _, bad := range []string{"", "?since=-1", "?since=x", "?since=9007199254740992"} {
+	for _, bad := range []string{"", "?since=-1", "?since=x", "?since=9007199254740992", "?since=1&root=x"} {
 		h, err := wire.SignQuery(w.request, w.query("/v1/checkpoint"+bad))
 		must(t, err)
 		req, err := http.NewRequest(http.MethodGet, w.http.URL+"/v1/checkpoint"+bad, nil)
@@ -257,9 +264,9 @@ func TestTamperedDatabase(t *testing.T) {
 			}
 			// The device says so itself where it can, and who has kept a checkpoint sees the rest by its reply.
 			w.start()
-			o := w.checkpoint(seen.Rows)
+			o := w.checkpoint(seen.Rows, seen.Root)
 			var f *checkpoint.Finding
-			err = checkpoint.Judge(checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}}, o)
+			err = checkpoint.Judge(checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}, o)
 			if c.kept == "" && err == nil {
 				return
 			}
@@ -283,8 +290,8 @@ func TestCutOffAndWrittenOn(t *testing.T) {
 	w.fill(2)
 	w.restart()
 	var f *checkpoint.Finding
-	o := w.checkpoint(seen.Rows)
-	if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}}, o); !errors.As(err, &f) || f.Trouble != checkpoint.Forked || o.Finding != nil {
+	o := w.checkpoint(seen.Rows, seen.Root)
+	if err := checkpoint.Judge(checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}, o); !errors.As(err, &f) || f.Trouble != checkpoint.Forked || o.Finding != nil {
 		t.Errorf("got %v, device %v", err, o.Finding)
 	}
 	w.stop()
@@ -313,7 +320,7 @@ func TestTreeIsMadeAgain(t *testing.T) {
 			w.fill(1)
 			w.restart()
 			o := w.checkpoint(seen.Rows)
-			if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}}, o); err != nil || o.At.Rows != 9 {
+			if err := checkpoint.Judge(checkpoint.Checkpoint{Rows: seen.Rows, Root: seen.Root}, o); err != nil || o.At.Rows != 9 {
 				t.Errorf("%d rows, %v", o.At.Rows, err)
 			}
 		})

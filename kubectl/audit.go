@@ -40,7 +40,7 @@ func auditVerify(c *cluster) *cobra.Command {
 first row is named. The rows come from the machine, by a way that has nothing to do with the cluster.
 
 It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told: so it is, without --rows, when the device's
-newest reply is older than what is kept.`,
+newest reply was given before what is kept.`,
 		Example: `  kubectl nisse audit verify web1
   ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 --rows -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,36 +122,36 @@ func isFinding(err error) bool {
 	return errors.As(err, &f)
 }
 
-// isNoNews tells an error of a reply that answers for another time than that of the newest checkpoint.
+// isNoNews tells an error of a reply that was given to who had kept another checkpoint than the newest.
 func isNoNews(err error) bool {
 	return errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder)
 }
 
 // checkpointsIn a keeping, each verified, and the newest.
-func checkpointsIn(out io.Writer, data map[string]string, device string, key ed25519.PublicKey) (seen []chain.Expect, newest checkpoint.Kept, err error) {
+func checkpointsIn(out io.Writer, data map[string]string, device string, key ed25519.PublicKey) (seen []chain.Expect, newest checkpoint.Checkpoint, err error) {
 	foreign := 0
 	for _, at := range checkpoint.Keys(data) {
 		e, k, err := checkpoint.ReadEntry(data, at)
 		if err != nil {
-			return nil, checkpoint.Kept{}, err
+			return nil, checkpoint.Checkpoint{}, err
 		}
-		if c, err := checkpoint.Open(e.Note, device, key); err != nil || c != k.Checkpoint {
+		if c, err := checkpoint.Open(e.Note, device, key); err != nil || c != k {
 			foreign++
 		}
 		seen, newest = append(seen, chain.Expect{Rows: k.Rows, Root: k.Root}), k
 	}
 	if len(seen) == 0 {
-		return nil, checkpoint.Kept{}, nil
+		return nil, checkpoint.Checkpoint{}, nil
 	}
 	fmt.Fprintf(out, "%d checkpoints are kept, up to row %d\n", len(seen), newest.Rows)
 	if foreign > 0 {
-		return nil, checkpoint.Kept{}, fmt.Errorf("%d of them are not signed by the key that Device %s names", foreign, device)
+		return nil, checkpoint.Checkpoint{}, fmt.Errorf("%d of them are not signed by the key that Device %s names", foreign, device)
 	}
 	return seen, newest, nil
 }
 
 // given is what the newest reply of the device says; nil when it is in order, or when there is none.
-func given(d *v1alpha1.Device, newest checkpoint.Kept, key ed25519.PublicKey) error {
+func given(d *v1alpha1.Device, newest checkpoint.Checkpoint, key ed25519.PublicKey) error {
 	if d.Status.Audit == nil {
 		return nil
 	}

@@ -139,19 +139,24 @@ func TestAuditVerifyJudgesTheNewestReply(t *testing.T) {
 		}
 	}
 	rows := strings.Join(rowsOf(t, 8, 8, ""), "\n")
+	_, newest, err := checkpoint.ReadEntry(kept(t, key, rowsOf(t, 8, 8, ""), 8), checkpoint.Key(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newest.Root.String()
 	for name, c := range map[string]struct {
-		now    int64
+		known  string
 		rows   string
 		want   checkpoint.Trouble
 		failed error // when it cannot be told
 		told   string
 	}{
-		"news":                 {now: 1001, want: checkpoint.Truncated},
-		"news, and rows":       {now: 1001, rows: rows, want: checkpoint.Truncated},
-		"an old one":           {now: 999, failed: checkpoint.ErrOlder},
-		"an old one, and rows": {now: 999, rows: rows, told: checkpoint.ErrOlder.Error()},
+		"news":                 {known: root, want: checkpoint.Truncated},
+		"news, and rows":       {known: root, rows: rows, want: checkpoint.Truncated},
+		"an old one":           {failed: checkpoint.ErrOlder},
+		"an old one, and rows": {rows: rows, told: checkpoint.ErrOlder.Error()},
 	} {
-		reply, err := checkpoint.Reply{Device: "web1", Since: 8, Now: c.now}.Sign(key)
+		reply, err := checkpoint.Reply{Device: "web1", Since: 8, Known: c.known, Now: 1000}.Sign(key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ const (
 	ReasonAuditForked = "Forked"
 	// ReasonAuditTruncated: the device has fewer rows than were kept.
 	ReasonAuditTruncated = "Truncated"
-	// ReasonAuditUnproven: what the broker brought does not prove anything: the device's key did not sign it, or it is an old reply.
+	// ReasonAuditUnproven: what the broker brought does not prove anything: the device's key did not sign it, or it may be an old reply.
 	ReasonAuditUnproven = "Unproven"
 )
 

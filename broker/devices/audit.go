@@ -24,9 +24,9 @@ const auditEvery = time.Minute
 // a bad one is brought as well, for it is the evidence.
 func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	now := r.now()
-	kept := int64(0)
+	var kept v1alpha1.KeptAudit
 	if d.Status.AuditKept != nil {
-		kept = d.Status.AuditKept.Rows
+		kept = *d.Status.AuditKept
 	}
 	r.mu.Lock()
 	rows, due := r.rows[d.Name], now.Sub(r.asked[d.Name]) >= auditEvery-interval/2 // looks come a little early or late
@@ -34,7 +34,7 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 		r.asked[d.Name] = now
 	}
 	r.mu.Unlock()
-	r.lag.see(d.Name, rows, kept, now)
+	r.lag.see(d.Name, rows, kept.Rows, now)
 	if !due {
 		return
 	}
@@ -44,7 +44,7 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	o, reply, err := r.client.Checkpoint(ctx, t, kept)
+	o, reply, err := r.client.Checkpoint(ctx, t, kept.Rows, kept.Root)
 	if err != nil {
 		r.log.Warn("device.checkpoint_not_got", "device", d.Name, "err", err)
 		return
@@ -54,10 +54,10 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	if o.Finding != nil {
 		finding = sanitize.Line(o.Finding.Error(), 1000)
 	}
-	if was := d.Status.Audit; was != nil && was.Checkpoint == o.Checkpoint && was.Finding == finding && (was.Since == o.Since || kept == o.At.Rows) {
+	if was := d.Status.Audit; was != nil && was.Checkpoint == o.Checkpoint && was.Finding == finding && (was.Since == o.Since || finding == "" && kept.Rows == o.At.Rows) {
 		return // the manager has it, or will
 	}
-	if o.Checkpoint == "" && finding == "" && kept == 0 {
+	if o.Checkpoint == "" && finding == "" && kept.Rows == 0 {
 		return // there is nothing yet
 	}
 	changed := d.DeepCopy()
@@ -75,13 +75,13 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 
 // warn of what the manager will find.
 func (r *Registry) warn(d *v1alpha1.Device, o checkpoint.Opened) {
-	var k checkpoint.Kept
+	var k checkpoint.Checkpoint
 	if s := d.Status.AuditKept; s != nil {
 		root, err := checkpoint.ParseRoot(s.Root)
 		if err != nil {
 			return
 		}
-		k.Checkpoint = checkpoint.Checkpoint{Rows: s.Rows, Root: root}
+		k = checkpoint.Checkpoint{Rows: s.Rows, Root: root}
 	}
 	var f *checkpoint.Finding
 	if err := checkpoint.Judge(k, o); errors.As(err, &f) {

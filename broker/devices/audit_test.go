@@ -109,7 +109,7 @@ func (r *rig) act(rows int64) {
 func (r *rig) sealed(rows int64) {
 	r.t.Helper()
 	testrig.Until(r.t, "the checkpoint", func() bool {
-		o, _, err := r.registry.client.Checkpoint(r.t.Context(), r.target, 0)
+		o, _, err := r.registry.client.Checkpoint(r.t.Context(), r.target, 0, "")
 		r.must(err)
 		return o.At.Rows == rows
 	})
@@ -132,7 +132,7 @@ func (r *rig) keep() {
 	r.t.Helper()
 	o, err := checkpoint.OpenReply([]byte(r.d.Status.Audit.Reply), "web1", public(3))
 	r.must(err)
-	var k checkpoint.Kept
+	var k checkpoint.Checkpoint
 	if s := r.d.Status.AuditKept; s != nil {
 		k.Rows = s.Rows
 		k.Root, err = checkpoint.ParseRoot(s.Root)
@@ -201,7 +201,7 @@ func TestBringsWhatAccuses(t *testing.T) {
 	o, err := checkpoint.OpenReply([]byte(r.d.Status.Audit.Reply), "web1", public(3))
 	r.must(err)
 	var f *checkpoint.Finding
-	if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: 50}}, o); !errors.As(err, &f) || f.Trouble != checkpoint.Truncated {
+	if err := checkpoint.Judge(checkpoint.Checkpoint{Rows: 50}, o); !errors.As(err, &f) || f.Trouble != checkpoint.Truncated {
 		t.Errorf("got %v", err)
 	}
 	for range 3 {

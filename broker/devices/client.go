@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -103,9 +104,14 @@ func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
 	return c.status(ctx, t, http.MethodGet, "/v1/status", nil)
 }
 
-// Checkpoint asks for the device's newest checkpoint and a proof that it extends the one of since rows. The envelope is what the device signed.
-func (c *Client) Checkpoint(ctx context.Context, t Target, since int64) (checkpoint.Opened, string, error) {
-	req, q, err := c.query(ctx, t, http.MethodGet, fmt.Sprintf("/v1/checkpoint?since=%d", since), nil)
+// Checkpoint asks for the device's newest checkpoint and a proof that it extends the one of since rows, which has this root. The envelope is what the
+// device signed.
+func (c *Client) Checkpoint(ctx context.Context, t Target, since int64, root string) (checkpoint.Opened, string, error) {
+	path := fmt.Sprintf("/v1/checkpoint?since=%d", since)
+	if since > 0 {
+		path += "&root=" + url.QueryEscape(root)
+	}
+	req, q, err := c.query(ctx, t, http.MethodGet, path, nil)
 	if err != nil {
 		return checkpoint.Opened{}, "", err
 	}

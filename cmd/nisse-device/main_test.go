@@ -464,7 +464,7 @@ func TestKilledWhileSealing(t *testing.T) {
 			m.start("")
 			tell()
 			o := m.checkpoint(first.At.Rows)
-			if err := checkpoint.Judge(checkpoint.Kept{Checkpoint: first.At, Now: first.Now}, o); err != nil || first.At.Rows != 1 || o.At.Rows != 3 || len(roots) != 2 {
+			if err := checkpoint.Judge(first.At, o); err != nil || first.At.Rows != 1 || o.At.Rows != 3 || len(roots) != 2 {
 				t.Errorf("from %d to %d rows, %d checkpoints, %v", first.At.Rows, o.At.Rows, len(roots), err)
 			}
 			kept := m.dir + "/kept"

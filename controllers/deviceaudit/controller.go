@@ -92,7 +92,7 @@ func remembered(k keeping, d *v1alpha1.Device) keeping {
 		return k
 	}
 	if root, err := checkpoint.ParseRoot(s.Root); err == nil {
-		k.last, k.at = checkpoint.Kept{Checkpoint: checkpoint.Checkpoint{Rows: s.Rows, Root: root}}, s.At
+		k.last, k.at = checkpoint.Checkpoint{Rows: s.Rows, Root: root}, s.At
 	}
 	return k
 }
@@ -159,9 +159,6 @@ var reasons = map[checkpoint.Trouble]string{
 
 func (v verdict) broken(d *v1alpha1.Device, system string, f checkpoint.Finding) verdict {
 	v.status, v.reason = metav1.ConditionFalse, reasons[f.Trouble]
-	if v.reason == "" { // a word that this manager does not know
-		v.reason = v1alpha1.ReasonAuditForked
-	}
 	v.message = fmt.Sprintf("Row %d: %s. Nothing is kept any more. Look into it with kubectl nisse audit verify %s; to begin anew from what the device has now, delete ConfigMap %s in %s.",
 		f.Row, f.Detail, d.Name, names.Audit(d.Namespace, d.Name), system)
 	return v

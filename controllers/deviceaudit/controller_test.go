@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/mod/sumdb/tlog"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +25,7 @@ import (
 	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -40,6 +42,8 @@ type device struct {
 	nodes []tlog.Hash
 	rows  int64
 	now   int64
+	// roots that it has signed, and so may be known.
+	roots map[int64]string
 }
 
 func (d *device) ReadHashes(at []int64) (all []tlog.Hash, err error) {
@@ -77,12 +81,18 @@ func (d *device) must(err error) {
 func (d *device) says(since int64, finding *checkpoint.Finding) (checkpoint.Opened, string) {
 	d.t.Helper()
 	d.now++
-	r := checkpoint.Reply{Device: "web1", Since: since, Finding: finding, Now: d.now}
+	r := checkpoint.Reply{Device: "web1", Since: since, Known: d.roots[since], Finding: finding, Now: d.now}
 	if d.rows > 0 {
 		root, err := tlog.TreeHash(d.rows, d)
 		d.must(err)
 		r.Checkpoint, err = checkpoint.Checkpoint{Rows: d.rows, Root: root}.Sign("web1", d.key)
 		d.must(err)
+		if d.roots == nil {
+			d.roots = map[int64]string{}
+		}
+		if d.roots[d.rows] == "" {
+			d.roots[d.rows] = root.String()
+		}
 	}
 	if since > 0 && since < d.rows {
 		proof, err := tlog.ProveTree(d.rows, since, d)
@@ -144,7 +154,7 @@ func (r *rig) bring(o checkpoint.Opened, reply string) {
 		a.Root = o.At.Root.String()
 	}
 	if o.Finding != nil {
-		a.Finding = o.Finding.Error()
+		a.Finding = sanitize.Line(o.Finding.Error(), 1000)
 	}
 	r.d.Status.Audit = a
 	r.must(r.admin.Status().Update(r.t.Context(), r.d))
@@ -320,6 +330,54 @@ func TestBelievesTheDeviceAlone(t *testing.T) {
 	r.pass()
 	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 10)
 	r.warned(0)
+}
+
+// A device's clock that was ahead and is put back hides nothing: what it says against itself counts at once, and not when the time has come.
+func TestAClockThatIsPutBackHidesNothing(t *testing.T) {
+	r := begun(t)
+	r.now = r.now.Add(time.Hour)
+	r.device.now += 365 * 86400
+	r.grow(5, "row")
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 15)
+	r.device.now -= 365 * 86400
+	r.cut(12)
+	r.bring(r.says(15, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 15)
+	r.warned(1)
+}
+
+// Nor is what a device said while its clock was ahead ever news: a broker could keep it and play it when that time has come.
+func TestAReplyFromTheFutureIsNoNews(t *testing.T) {
+	r := begun(t)
+	r.device.now += 365 * 86400
+	o, stored := r.says(10, nil) // ten rows
+	r.device.now -= 365 * 86400
+	r.grow(5, "row")
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 15)
+	r.now = r.now.AddDate(2, 0, 0)
+	r.bring(o, stored)
+	r.pass()
+	r.want(metav1.ConditionUnknown, v1alpha1.ReasonAuditUnproven, 15)
+	r.warned(0)
+}
+
+// What a hostile device says of its audit makes no labels and fills no object.
+func TestFindingsAreBounded(t *testing.T) {
+	r := begun(t)
+	r.bring(r.says(10, &checkpoint.Finding{Trouble: "Eaten by a mouse", Row: -7, Detail: strings.Repeat("x ", 5000)}))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditForked, 10)
+	if b, err := checkpoint.ReadBroken(r.kept().Data); err != nil || b == nil || b.Trouble != checkpoint.Forked || b.Row != 0 || len(b.Detail) > 1000 {
+		t.Errorf("kept: %+v, %v", b, err)
+	}
+	if n := testutil.CollectAndCount(findings); n > 5 {
+		t.Errorf("%d troubles are counted", n)
+	}
 }
 
 // Who takes the ConfigMap away takes nothing back: of an audit in order the status bears the last checkpoint as well.

@@ -20,9 +20,9 @@ const most = 200
 
 // keeping of one device: a ConfigMap that the manager alone writes.
 type keeping struct {
-	config *corev1.ConfigMap // as it was read; nil when there is none
-	last   checkpoint.Kept   // zero when there is none
-	at     metav1.Time       // when last was kept
+	config *corev1.ConfigMap     // as it was read; nil when there is none
+	last   checkpoint.Checkpoint // zero when there is none
+	at     metav1.Time           // when last was kept
 	broken *checkpoint.Broken
 }
 

@@ -13,6 +13,7 @@ import (
 	"nisse.io/nisse/device/clock"
 	"nisse.io/nisse/device/deeds"
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/checkpoint"
 )
 
 // query authenticates a GET, and who brings a manifest, whose own request keys count as well. A refusal comes back as an answer.
@@ -139,6 +140,22 @@ func (s *Server) Audit(ctx context.Context, header, path string) ([]byte, error)
 		rows = []string{}
 	}
 	return wire.SignAuditPage(s.Key, wire.AuditPage{Device: s.Device, Nonce: q.Nonce, Rows: rows, More: more})
+}
+
+// root that the query of a path says is known; empty when it says none.
+func root(path string) (string, error) {
+	u, err := url.Parse(path)
+	if err != nil {
+		return "", err
+	}
+	known := u.Query().Get("root")
+	if known == "" {
+		return "", nil
+	}
+	if _, err := checkpoint.ParseRoot(known); err != nil {
+		return "", fmt.Errorf("root: %w", err)
+	}
+	return known, nil
 }
 
 // number of rows in the query of a path.

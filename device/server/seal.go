@@ -72,7 +72,7 @@ func (s *Server) seal(ctx context.Context) {
 
 // breaks off writing to an audit that does not verify.
 func (s *Server) breaks(f *chain.Finding) {
-	s.broken = f
+	s.broken = f.Bounded() // it may quote what somebody wrote into the audit
 	s.Log.Error("audit.broken", slog.String("error", f.Error()))
 }
 
@@ -86,6 +86,10 @@ func (s *Server) Checkpoint(ctx context.Context, header, path string) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
+	known, err := root(path)
+	if err != nil {
+		return nil, err
+	}
 	ctx = context.WithoutCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +97,7 @@ func (s *Server) Checkpoint(ctx context.Context, header, path string) ([]byte, e
 	if err != nil {
 		return s.refusedQuery(wire.AuditUnwritable, err.Error())
 	}
-	r := checkpoint.Reply{Device: s.Device, Nonce: q.Nonce, Since: since, Checkpoint: sealed.Note, Now: s.Now().Unix()}
+	r := checkpoint.Reply{Device: s.Device, Nonce: q.Nonce, Since: since, Known: known, Checkpoint: sealed.Note, Now: s.Now().Unix()}
 	if since > 0 && since < sealed.Rows && s.broken == nil {
 		err := s.Store.Tx(ctx, func(tx *sql.Tx) (err error) {
 			r.Proof, err = audit.Prove(ctx, tx, sealed, since)

@@ -78,13 +78,13 @@ func sealed(t *testing.T, key ed25519.PrivateKey) (note string, reply []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := checkpoint.Reply{Device: "web1", Nonce: "n", Since: 1, Checkpoint: note, Proof: []string{leaves[1].String(), leaves[2].String()}, Now: 1800000000}
+	r := checkpoint.Reply{Device: "web1", Nonce: "n", Since: 1, Known: kept.Root.String(), Checkpoint: note, Proof: []string{leaves[1].String(), leaves[2].String()}, Now: 1800000000}
 	if reply, err = r.Sign(key); err != nil {
 		t.Fatal(err)
 	}
 	o, err := OpenCheckpoint(reply, key.Public().(ed25519.PublicKey), Query{Device: "web1", Nonce: "n"})
 	if err == nil {
-		err = checkpoint.Judge(checkpoint.Kept{Checkpoint: kept}, o)
+		err = checkpoint.Judge(kept, o)
 	}
 	if err != nil {
 		t.Error(err)

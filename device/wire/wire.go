@@ -5,7 +5,7 @@
 //	GET  /v1/deeds/{id}      header Nisse-Query: see Query     answer: envelope of Answer (state NotSeen if it never came)
 //	GET  /v1/status          header Nisse-Query                answer: envelope of Status
 //	GET  /v1/audit?after=N   header Nisse-Query                answer: envelope of AuditPage
-//	GET  /v1/checkpoint?since=N header Nisse-Query             answer: envelope of checkpoint.Reply
+//	GET  /v1/checkpoint?since=N&root=R header Nisse-Query      answer: envelope of checkpoint.Reply
 //	POST /v1/manifests       body: envelope of a manifest      answer: envelope of Status
 //	                         header Nisse-Query
 //	POST /v1/revoke          body: envelope of Revocation      answer: envelope of Status

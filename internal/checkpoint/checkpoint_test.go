@@ -128,40 +128,49 @@ func TestJudge(t *testing.T) {
 	honest.grow(t, 0, 12, "row")
 	forged.nodes = append(forged.nodes, honest.nodes[:tlog.StoredHashCount(4)]...)
 	forged.grow(t, 4, 12, "forged")
-	kept := Kept{honest.at(t, 5), 1000}
+	kept := honest.at(t, 5)
 	broken := &Finding{Edited, 3, "x"}
 	for _, c := range []struct {
 		name  string
-		kept  Kept
+		kept  Checkpoint
 		log   *log
 		rows  int64
 		since int64
 		proof []string // nil: as the log proves it
-		now   int64
-		found *Finding
-		want  Trouble
-		row   int64
-		err   error
+		// known root that it was asked with; the honest one when empty, and none when untold.
+		known  string
+		untold bool
+		found  *Finding
+		want   Trouble
+		row    int64
+		err    error
 	}{
-		{name: "grown", kept: kept, log: &honest, rows: 12, since: 5, now: 1001},
-		{name: "the same", kept: kept, log: &honest, rows: 5, since: 5, now: 1001},
-		{name: "the same, asked by one who had less", kept: kept, log: &honest, rows: 5, since: 3, now: 1001},
-		{name: "the first", log: &honest, rows: 12, now: 1001},
-		{name: "nothing yet", log: &honest, rows: 0, now: 1001},
-		{name: "grown, by a clock that went back", kept: kept, log: &honest, rows: 12, since: 5, now: 1},
-		{name: "fewer", kept: kept, log: &honest, rows: 4, since: 5, now: 1001, want: Truncated, row: 5},
-		{name: "none left", kept: kept, log: &honest, rows: 0, since: 5, now: 1001, want: Truncated, row: 1},
-		{name: "fewer, played again", kept: kept, log: &honest, rows: 4, since: 5, now: 999, err: ErrOlder},
-		{name: "other rows, as many", kept: kept, log: &forged, rows: 5, since: 5, now: 1001, want: Forked, row: 5},
-		{name: "other rows, and more", kept: kept, log: &forged, rows: 12, since: 5, now: 1001, want: Forked, row: 5},
-		{name: "other rows, with an honest proof", kept: kept, log: &forged, rows: 12, since: 5, proof: honest.proof(t, 12, 5), now: 1001, want: Forked, row: 5},
-		{name: "no proof", kept: kept, log: &honest, rows: 12, since: 5, proof: []string{}, now: 1001, want: Forked, row: 5},
-		{name: "for another", kept: kept, log: &honest, rows: 12, since: 4, now: 1001, err: ErrOtherSince},
-		{name: "its own finding", kept: kept, log: &honest, rows: 12, since: 5, now: 1001, found: broken, want: Edited, row: 3},
-		{name: "an old finding", kept: kept, log: &honest, rows: 12, since: 5, now: 999, found: broken, err: ErrOlder},
+		{name: "grown", kept: kept, log: &honest, rows: 12, since: 5},
+		{name: "the same", kept: kept, log: &honest, rows: 5, since: 5},
+		{name: "the same, asked by one who had less", kept: kept, log: &honest, rows: 5, since: 3},
+		{name: "the first", log: &honest, rows: 12},
+		{name: "nothing yet", log: &honest, rows: 0},
+		{name: "grown, to one who told no root", kept: kept, log: &honest, rows: 12, since: 5, untold: true},
+		{name: "fewer", kept: kept, log: &honest, rows: 4, since: 5, want: Truncated, row: 5},
+		{name: "none left", kept: kept, log: &honest, rows: 0, since: 5, want: Truncated, row: 1},
+		{name: "fewer, from before", kept: kept, log: &honest, rows: 4, since: 3, err: ErrOlder},
+		{name: "fewer, asked before by one who did not know the root", kept: kept, log: &honest, rows: 4, since: 5, untold: true, err: ErrOlder},
+		{name: "fewer, asked by one who guessed the root", kept: kept, log: &honest, rows: 4, since: 5, known: forged.at(t, 5).Root.String(), err: ErrOlder},
+		{name: "other rows, as many", kept: kept, log: &forged, rows: 5, since: 5, want: Forked, row: 5},
+		{name: "other rows, and more", kept: kept, log: &forged, rows: 12, since: 5, want: Forked, row: 5},
+		{name: "other rows, with an honest proof", kept: kept, log: &forged, rows: 12, since: 5, proof: honest.proof(t, 12, 5), want: Forked, row: 5},
+		{name: "no proof", kept: kept, log: &honest, rows: 12, since: 5, proof: []string{}, want: Forked, row: 5},
+		{name: "for another", kept: kept, log: &honest, rows: 12, since: 4, err: ErrOtherSince},
+		{name: "its own finding", kept: kept, log: &honest, rows: 12, since: 5, found: broken, want: Edited, row: 3},
+		{name: "its own finding, and nothing was kept", log: &honest, rows: 12, since: 5, found: broken, want: Edited, row: 3},
+		{name: "a finding from before", kept: kept, log: &honest, rows: 12, since: 4, found: broken, err: ErrOlder},
+		{name: "a finding in words that nobody knows", kept: kept, log: &honest, rows: 12, since: 5, found: &Finding{"Eaten", -3, strings.Repeat("x", 1<<20)}, want: Forked},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := Reply{Device: "web1", Since: c.since, Proof: c.proof, Finding: c.found, Now: c.now}
+			r := Reply{Device: "web1", Since: c.since, Known: c.known, Proof: c.proof, Finding: c.found, Now: 1000}
+			if c.known == "" && c.since > 0 && !c.untold {
+				r.Known = honest.at(t, c.since).Root.String()
+			}
 			if c.rows > 0 {
 				var err error
 				if r.Checkpoint, err = c.log.at(t, c.rows).Sign("web1", key(3)); err != nil {
@@ -183,7 +192,7 @@ func TestJudge(t *testing.T) {
 			var f *Finding
 			switch {
 			case c.want != "":
-				if !errors.As(err, &f) || f.Trouble != c.want || f.Row != c.row {
+				if !errors.As(err, &f) || f.Trouble != c.want || f.Row != c.row || len(f.Detail) > 1000 {
 					t.Errorf("got %v, want %s at row %d", err, c.want, c.row)
 				}
 			case !errors.Is(err, c.err):

@@ -1,6 +1,10 @@
 package checkpoint
 
-import "fmt"
+import (
+	"fmt"
+
+	"nisse.io/nisse/internal/sanitize"
+)
 
 // Trouble is what is wrong with an audit.
 type Trouble string
@@ -23,6 +27,21 @@ type Finding struct {
 	Trouble Trouble `json:"trouble"`
 	Row     int64   `json:"row"`
 	Detail  string  `json:"detail"`
+}
+
+// maxDetail of a finding, in characters. It is in a reply, in a ConfigMap and in a condition, and may quote what somebody wrote into the audit.
+const maxDetail = 500
+
+// Bounded finding: as long as may be, and of a trouble that there is. It may be a hostile device's.
+func (f Finding) Bounded() *Finding {
+	switch f.Trouble {
+	case Edited, Gap, Duplicate, Forked, Truncated:
+	default:
+		f.Detail = string(f.Trouble) + ": " + f.Detail
+		f.Trouble = Forked
+	}
+	f.Row, f.Detail = max(f.Row, 0), sanitize.Line(f.Detail, maxDetail)
+	return &f
 }
 
 func (f *Finding) Error() string {

@@ -38,20 +38,20 @@ func Keys(data map[string]string) []string {
 }
 
 // ReadEntry of a keeping.
-func ReadEntry(data map[string]string, key string) (Entry, Kept, error) {
+func ReadEntry(data map[string]string, key string) (Entry, Checkpoint, error) {
 	var e Entry
 	if err := json.Unmarshal([]byte(data[key]), &e); err != nil {
-		return Entry{}, Kept{}, fmt.Errorf("%s: %w", key, err)
+		return Entry{}, Checkpoint{}, fmt.Errorf("%s: %w", key, err)
 	}
 	rows, err := strconv.ParseInt(key, 10, 64)
 	if err != nil {
-		return Entry{}, Kept{}, fmt.Errorf("%s: %w", key, err)
+		return Entry{}, Checkpoint{}, fmt.Errorf("%s: %w", key, err)
 	}
 	root, err := ParseRoot(e.Root)
 	if err != nil {
-		return Entry{}, Kept{}, fmt.Errorf("%s: %w", key, err)
+		return Entry{}, Checkpoint{}, fmt.Errorf("%s: %w", key, err)
 	}
-	return e, Kept{Checkpoint{rows, root}, e.Now}, nil
+	return e, Checkpoint{rows, root}, nil
 }
 
 // ReadBroken of a keeping; nil when nothing was found.

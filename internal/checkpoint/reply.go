@@ -25,6 +25,9 @@ type Reply struct {
 	Nonce string `json:"nonce"`
 	// Since is the size of the tree that the asker has; 0 when it has none.
 	Since int64 `json:"since"`
+	// Known is the root of that tree, as the asker has told it; empty when he told none. A device that says it has lost rows, or that its audit is
+	// bent, says so to somebody who knew this root, and so after the rows of that tree were written.
+	Known string `json:"known,omitempty"`
 	// Checkpoint is the newest, as a note; empty when there is none.
 	Checkpoint string `json:"checkpoint"`
 	// Proof that it extends the tree of Since rows: hashes in base64, as RFC 6962 orders them. None when it has no more rows than that.
@@ -85,29 +88,23 @@ func OpenReply(envelope []byte, device string, key ed25519.PublicKey) (Opened, e
 var (
 	// ErrOtherSince: it was given to somebody who had kept another checkpoint.
 	ErrOtherSince = errors.New("the reply answers for another checkpoint than the one that was kept")
-	// ErrOlder: the device gave it before the one that was kept, so that it may be right and yet be no news.
-	ErrOlder = errors.New("the reply is older than the checkpoint that was kept")
+	// ErrOlder: it accuses the device, and was not given to who has kept this checkpoint. It may be right, and it may be from before those rows.
+	ErrOlder = errors.New("the reply may be older than the checkpoint that was kept")
 )
-
-// Kept is the newest checkpoint that was taken from a device, and the device's clock then.
-type Kept struct {
-	Checkpoint
-	Now int64
-}
 
 // Judge a reply by what was kept. nil: the audit as it is now contains all that was kept, and the checkpoint may be kept in turn. A *Finding: the
 // device itself has signed that it does not.
 //
-// A reply that accuses must not be older than what was kept: whoever carries replies could store one from before some rows came, and play it as
-// their loss. One that is in order proves itself, whatever its time.
-func Judge(kept Kept, r Opened) error {
-	older := r.Now < kept.Now
+// A reply that accuses must have been given to who has kept this very checkpoint: whoever carries replies could store one from before some rows came,
+// and play it as their loss. That is told by the root, which nobody knows before those rows are there, and not by a clock: a device's may be put
+// forward and back. A reply that is in order proves itself, whomever it was given to.
+func Judge(kept Checkpoint, r Opened) error {
+	accuses := r.Finding != nil || r.At.Rows < kept.Rows
 	switch {
-	case r.Finding != nil && older, r.At.Rows < kept.Rows && older:
+	case accuses && kept.Rows > 0 && (r.Since != kept.Rows || r.Known != kept.Root.String()):
 		return ErrOlder
 	case r.Finding != nil:
-		f := *r.Finding
-		return &f
+		return r.Finding.Bounded()
 	case r.At.Rows < kept.Rows:
 		return &Finding{Truncated, r.At.Rows + 1, fmt.Sprintf("%d rows were kept, the device has %d", kept.Rows, r.At.Rows)}
 	case r.At.Rows == kept.Rows && r.At.Root == kept.Root, kept.Rows == 0:
