@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 )
 
@@ -33,27 +36,41 @@ and refuses whatever comes under those manifests. No key is needed for that. It 
 			if err != nil {
 				return err
 			}
-			return revoke(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, now(), wait)
+			return revoke(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, func() int64 { return c.clock(now()) }, wait)
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for the device to confirm; 0 does not wait")
 	return cmd
 }
 
-func revoke(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, now time.Time, wait time.Duration) error {
+// clock of the API server, by its last answer, in Unix seconds; this machine's before one came. A revocation by a clock that is years ahead would kill what
+// is signed in all those years, and one by a clock that is behind what was signed just now would not.
+func (c *cluster) clock(mine time.Time) int64 {
+	if at := c.date.Load(); at > 0 {
+		return at
+	}
+	return mine.Unix()
+}
+
+func revoke(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, now func() int64, wait time.Duration) error {
 	ctx := cmd.Context()
 	var d v1alpha1.Device
 	if err := cl.Get(ctx, key, &d); err != nil {
 		return err
 	}
-	epoch := max(d.Spec.RevokedEpoch, now.Unix())
+	epoch := max(d.Spec.RevokedEpoch, now())
 	for _, p := range []v1alpha1.Privilege{v1alpha1.PrivilegeUser, v1alpha1.PrivilegeElevated} {
 		var m v1alpha1.DeviceManifest
 		err := cl.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.Manifest(d.Name, string(p))}, &m)
 		if client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		epoch = max(epoch, m.Spec.Epoch) // one that was signed by a clock ahead of this one
+		// One that was signed by a clock ahead of this one. What nobody signed must not count, or whoever edits manifests could have every later one killed.
+		if root, err := dsse.ParseKey(d.Spec.RootKey); err == nil {
+			if signed, err := manifest.Open(m.Spec.Signature, []ed25519.PublicKey{root}); err == nil {
+				epoch = max(epoch, signed.Epoch)
+			}
+		}
 	}
 	patch := fmt.Appendf(nil, `{"spec":{"revokedEpoch":%d}}`, epoch)
 	if err := cl.Patch(ctx, &d, client.RawPatch("application/merge-patch+json", patch)); err != nil {

@@ -5,6 +5,8 @@ package kubectl
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +38,24 @@ func New(version string) *cobra.Command {
 type cluster struct {
 	rules     clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
+	// date of the API server's last answer, in Unix seconds; 0 before one came.
+	date atomic.Int64
+}
+
+// dated answers are remembered by their date, for the clock of a person's machine may be wrong.
+type dated struct {
+	to   http.RoundTripper
+	date *atomic.Int64
+}
+
+func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := d.to.RoundTrip(r)
+	if err == nil {
+		if at, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+			d.date.Store(at.Unix())
+		}
+	}
+	return answer, err
 }
 
 // connect returns a client and the namespace.
@@ -55,6 +75,7 @@ func (c *cluster) connect() (client.WithWatch, string, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, "", err
 	}
+	cfg.Wrap(func(to http.RoundTripper) http.RoundTripper { return dated{to, &c.date} })
 	cl, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, "", fmt.Errorf("reach the API server: %w", err)

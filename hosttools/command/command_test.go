@@ -329,3 +329,23 @@ func TestOutput(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 }
+
+// A child that does not end keeps nobody waiting for longer than patience.
+func TestWaitHasAnEnd(t *testing.T) {
+	p := exec.Command("/bin/sleep", "1000")
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if wait(p.Process.Pid, time.Now().Add(10*time.Millisecond)) {
+		t.Error("it has ended")
+	}
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !wait(p.Process.Pid, time.Now().Add(time.Minute)) {
+		t.Error("it has not ended")
+	}
+	if !wait(p.Process.Pid, time.Now().Add(time.Minute)) {
+		t.Error("one that is gone is waited for")
+	}
+}

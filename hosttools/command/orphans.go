@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,8 +48,13 @@ func (n *nursery) start(p *exec.Cmd) error {
 	return nil
 }
 
-// mostRounds of a sweep: who forks faster than that is bounded by the limit on processes, and by the next sweep.
-const mostRounds = 1000
+const (
+	// mostRounds of a sweep: who forks faster than that is bounded by the limit on processes, and by the next sweep.
+	mostRounds = 1000
+	// patience with what was killed and does not end: it may wait for a disk that is gone, or be held by who traces it. Other commands must be able
+	// to start meanwhile; the next sweep sees it again.
+	patience = time.Second
+)
 
 // reap a process that has ended, or was killed, and with it whatever it has left to us.
 func (n *nursery) reap(p *exec.Cmd) {
@@ -56,6 +62,7 @@ func (n *nursery) reap(p *exec.Cmd) {
 	defer n.mu.Unlock()
 	_ = p.Wait() // the state says it all; stdin, stdout and stderr are files, so there is nothing to copy
 	delete(n.known, p.Process.Pid)
+	until := time.Now().Add(patience)
 	// The children of one that is killed are ours in the next round.
 	for round := 0; n.adopts && round < mostRounds; round++ {
 		strange := offspring()
@@ -65,11 +72,26 @@ func (n *nursery) reap(p *exec.Cmd) {
 		}
 		for _, pid := range strange {
 			_ = unix.Kill(pid, unix.SIGKILL)
-			for {
-				if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-					break
-				}
+		}
+		for _, pid := range strange {
+			if !wait(pid, until) {
+				return
 			}
+		}
+	}
+}
+
+// wait until a child has ended, and reap it; false when it has not by then.
+func wait(pid int, until time.Time) bool {
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		switch {
+		case got == 0 && err == nil && time.Now().After(until):
+			return false
+		case got == 0 && err == nil:
+			time.Sleep(pause)
+		case !errors.Is(err, unix.EINTR):
+			return true
 		}
 	}
 }

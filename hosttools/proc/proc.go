@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -23,7 +24,7 @@ type Process struct {
 	UID uint32
 	// Name as the kernel keeps it, 15 bytes at most.
 	Name string
-	// Argv as the process shows it.
+	// Argv as the process shows it, its first 4 KiB.
 	Argv []string
 	// State as ps writes it: R, S, D, T, Z …
 	State string
@@ -79,10 +80,23 @@ func Look(pid int) (Process, error) {
 	if p.UID, err = owner(status); err != nil {
 		return Process{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if argv, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(argv) > 0 {
+	if argv, err := head(filepath.Join(dir, "cmdline"), maxArgv); err == nil && len(argv) > 0 {
 		p.Argv = strings.Split(strings.TrimSuffix(string(argv), "\x00"), "\x00")
 	}
 	return p, nil
+}
+
+// maxArgv bytes of a command line are read. A process may have megabytes of it, and so may each of a thousand.
+const maxArgv = 4 << 10
+
+// head of a file.
+func head(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // ErrGone is wrapped when there is no such process, or not any more.

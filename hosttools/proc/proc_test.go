@@ -72,6 +72,27 @@ func start(t *testing.T, uid uint32) child {
 	return k
 }
 
+// Whoever can start a process decides how long its command line is.
+func TestLongCommandLinesAreCut(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	c := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "read x; :", long, long}}
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = c.Wait() })
+	p, err := Look(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Join(p.Argv, " ")); n > maxArgv || p.Argv[0] != "sh" {
+		t.Errorf("%d bytes are read of it", n)
+	}
+}
+
 func (c child) target(t *testing.T) Target {
 	t.Helper()
 	p, err := Look(c.Process.Pid)

@@ -28,8 +28,15 @@ var (
 	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 )
 
-// loader variables make a program load code that nobody approved.
-var loader = []string{"LD_", "DYLD_", "PYTHON", "PERL", "RUBY", "NODE_", "BASH_", "GIT_", "GCONV_", "MALLOC_"}
+// Variables that make a program load or run what nobody approved: by how they begin, and by name. Whoever signs a manifest could list the program
+// itself instead, so this keeps people from a mistake, not from an attack, and need not know every program's.
+var (
+	loader = []string{"LD_", "DYLD_", "GLIBC_", "PYTHON", "PERL", "RUBY", "NODE_", "LUA_", "BASH_", "GIT_", "GCONV_", "MALLOC_", "OPENSSL_", "DOTNET_", "CORECLR_", "COR_",
+		"CARGO_", "RUSTC", "NPM_CONFIG_", "npm_config_"}
+	loaders = []string{"CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "MAVEN_OPTS", "GRADLE_OPTS", "GEM_PATH", "TCLLIBPATH", "PHPRC", "PHP_INI_SCAN_DIR",
+		"GTK_MODULES", "GTK_PATH", "GIO_EXTRA_MODULES", "GIO_MODULE_DIR", "QT_PLUGIN_PATH", "QT_QPA_PLATFORM_PLUGIN_PATH", "MAKEFLAGS", "GOFLAGS", "PROMPT_COMMAND", "PS4",
+		"EDITOR", "VISUAL", "PAGER", "BROWSER", "LESSOPEN", "LESSCLOSE", "SSH_ASKPASS", "SUDO_ASKPASS", "SUDO_EDITOR"}
+)
 
 // head is all but the keys and the rules.
 func (m *Manifest) head() error {
@@ -54,10 +61,8 @@ func (m *Manifest) head() error {
 		if !variable.MatchString(name) || strings.ContainsRune(m.Environment[name], 0) {
 			return fmt.Errorf("environment %q is not a variable", name)
 		}
-		for _, p := range loader {
-			if strings.HasPrefix(name, p) {
-				return fmt.Errorf("environment %s would let a program load what nobody approved", name)
-			}
+		if slices.ContainsFunc(loader, func(p string) bool { return strings.HasPrefix(name, p) }) || slices.Contains(loaders, name) {
+			return fmt.Errorf("environment %s would let a program load what nobody approved", name)
 		}
 		if name == "PATH" || name == "IFS" || name == "SHELLOPTS" || name == "ENV" {
 			return fmt.Errorf("environment %s is the device's own", name)

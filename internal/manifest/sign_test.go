@@ -148,6 +148,8 @@ func TestInvalidSections(t *testing.T) {
 		{"no epoch", strings.Replace(sample(), "epoch: 7\n", "", 1), "", "epoch"},
 		{"a user with a space", sample(), `user: "a b"`, "user"},
 		{"loader variable", sample(), `environment: {LD_PRELOAD: /tmp/x.so}`, "LD_PRELOAD"},
+		{"a JVM's agent", sample(), `environment: {JAVA_TOOL_OPTIONS: "-javaagent:/tmp/x.jar"}`, "JAVA_TOOL_OPTIONS"},
+		{"what a pager runs", sample(), `environment: {LESSOPEN: "|/tmp/x %s"}`, "LESSOPEN"},
 		{"git's own variables", sample(), `environment: {GIT_SSH_COMMAND: x}`, "GIT_SSH_COMMAND"},
 		{"PATH", sample(), `environment: {PATH: /tmp}`, "PATH"},
 		{"commit without approval", sample(), `repositories: [{operations: [git.commit], glob: /srv/r, approval: None}]`, "always needs approval"},
