@@ -21,6 +21,7 @@ import (
 	"nisse.io/nisse/broker/mcp"
 	"nisse.io/nisse/broker/meter"
 	"nisse.io/nisse/broker/plan"
+	"nisse.io/nisse/broker/replica"
 	"nisse.io/nisse/broker/report"
 	"nisse.io/nisse/broker/serial"
 	"nisse.io/nisse/broker/trouble"
@@ -40,6 +41,8 @@ type Config struct {
 	ApprovalKeys []ed25519.PublicKey
 	Log          *slog.Logger
 	Version      string
+	// Replicas of devices' audits; nil keeps none.
+	Replicas *replica.Store
 }
 
 // World that a broker lives in.
@@ -76,6 +79,7 @@ func New(c Config, w World) *Broker {
 	locks := &serial.Keys{}
 	deviceClient := devices.NewClient(c.RequestKey, now)
 	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now, w.Metrics)
+	registry.Replicate(c.Replicas)
 	dispatcher := &dispatch.Dispatcher{
 		Live: reader, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,
 		Meter: m, Log: c.Log, Now: now, Namespace: c.Namespace,

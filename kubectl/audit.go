@@ -2,12 +2,14 @@ package kubectl
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,31 +34,35 @@ func auditCommand(c *cluster) *cobra.Command {
 }
 
 func auditVerify(c *cluster) *cobra.Command {
-	var system, rows string
+	var system, rows, replica string
 	cmd := &cobra.Command{
 		Use: "verify DEVICE", Short: "Tell whether a device's audit is the one that was kept of it", Args: cobra.ExactArgs(1),
 		Long: `Verify what is kept of a device's audit: each checkpoint by the device's own signature, the newest that the device has given by its proof. With
 --rows, the rows themselves are compared with every checkpoint, and what is wrong is told apart (Edited, Gap, Duplicate, Forked, Truncated) and its
-first row is named. The rows come from the machine, by a way that has nothing to do with the cluster.
+first row is named. The rows come from the machine, by a way that has nothing to do with the cluster. When the
+machine is gone, --replica takes them from the broker's replica; that may end before the newest checkpoint does.
 
 It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told: so it is, without --rows, when the device's
 newest reply was given before what is kept.`,
 		Example: `  kubectl nisse audit verify web1
-  ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 --rows -`,
+  ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 --rows -
+  kubectl -n nisse-system exec deploy/nisse-broker -- broker replica web1 | kubectl nisse audit verify web1 --replica -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, namespace, err := c.connect()
 			if err != nil {
 				return err
 			}
-			return verifyAudit(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, system, rows)
+			return verifyAudit(cmd, cl, client.ObjectKey{Namespace: namespace, Name: args[0]}, system, cmp.Or(replica, rows), replica != "")
 		},
 	}
 	cmd.Flags().StringVar(&system, "system-namespace", "nisse-system", "namespace in which the manager keeps checkpoints")
 	cmd.Flags().StringVar(&rows, "rows", "", "`file` with the device's rows, as 'nisse-device audit show --json' prints them; - for standard input")
+	cmd.Flags().StringVar(&replica, "replica", "", "`file` with the broker's replica of them, as 'broker replica' prints it; - for standard input")
+	cmd.MarkFlagsMutuallyExclusive("rows", "replica")
 	return cmd
 }
 
-func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, system, rows string) error {
+func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, system, rows string, replicated bool) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	var d v1alpha1.Device
 	if err := cl.Get(ctx, key, &d); err != nil {
@@ -104,6 +110,17 @@ func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, sys
 		return err
 	}
 	defer done()
+	if replicated {
+		has := 0
+		for _, err := range in {
+			if err != nil {
+				return fmt.Errorf("read the rows: %w", err)
+			}
+			has++
+		}
+		fmt.Fprintf(out, "the replica has %d rows, the newest checkpoint %d\n", has, newest.Rows)
+		seen = slices.DeleteFunc(seen, func(e chain.Expect) bool { return e.Rows > int64(has) })
+	}
 	end, err := chain.Verify(in, seen...)
 	switch {
 	case isFinding(err):

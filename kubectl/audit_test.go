@@ -2,6 +2,7 @@ package kubectl
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
@@ -74,6 +75,7 @@ func TestAuditVerify(t *testing.T) {
 		name   string
 		data   map[string]string
 		rows   []string // nil: not given
+		from   string   // the flag for them; --rows when empty
 		want   checkpoint.Trouble
 		row    int64
 		told   string // by the output, when it is intact
@@ -86,6 +88,9 @@ func TestAuditVerify(t *testing.T) {
 		{name: "taken out", data: kept(t, key, good, 4, 8), rows: append(slices.Clone(good[:5]), good[6:]...), want: checkpoint.Gap, row: 6},
 		{name: "doubled", data: kept(t, key, good, 4, 8), rows: append(slices.Clone(good), good[2]), want: checkpoint.Duplicate, row: 3},
 		{name: "cut off", data: kept(t, key, good, 4, 8), rows: good[:6], want: checkpoint.Truncated, row: 7},
+		{name: "a replica", data: kept(t, key, good, 4, 8), rows: good, from: "--replica", told: "intact: 9 rows"},
+		{name: "a replica that is behind", data: kept(t, key, good, 4, 8), rows: good[:6], from: "--replica", told: "the replica has 6 rows, the newest checkpoint 8"},
+		{name: "a replica that is bent", data: kept(t, key, good, 4, 8), rows: rowsOf(t, 6, 2, "forger"), from: "--replica", want: checkpoint.Forked, row: 4},
 		{name: "garbage", data: kept(t, key, good, 4, 8), rows: []string{"{}"}, want: checkpoint.Edited, row: 1},
 		{name: "found by the manager", data: found, want: checkpoint.Truncated, row: 5},
 		{name: "found by the manager, and the rows seem in order", data: found, rows: good, want: checkpoint.Truncated, row: 5},
@@ -107,7 +112,7 @@ func TestAuditVerify(t *testing.T) {
 			}
 			args := []string{"audit", "verify", "web1", "--kubeconfig", kubeconfig(t, cfg, ns), "--system-namespace", system}
 			if c.rows != nil {
-				args = append(args, "--rows", "-")
+				args = append(args, cmp.Or(c.from, "--rows"), "-")
 			}
 			out, _, err := run(t, strings.Join(c.rows, "\n")+"\n", args...)
 			var f *checkpoint.Finding

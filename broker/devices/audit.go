@@ -42,14 +42,15 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	if err != nil {
 		return // its Online condition tells
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	o, reply, err := r.client.Checkpoint(ctx, t, kept.Rows, kept.Root)
+	o, reply, err := r.client.Checkpoint(asking, t, kept.Rows, kept.Root)
 	if err != nil {
 		r.log.Warn("device.checkpoint_not_got", "device", d.Name, "err", err)
 		return
 	}
 	r.warn(d, o)
+	defer r.replicate(ctx, d, t, o)
 	finding := ""
 	if o.Finding != nil {
 		finding = sanitize.Line(o.Finding.Error(), 1000)
@@ -66,7 +67,7 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 		changed.Status.Audit.Root = o.At.Root.String()
 	}
 	// Without a lock on the object: this part has one writer, and it is replaced as a whole.
-	if err := r.api.Status().Patch(ctx, changed, client.MergeFrom(d)); err != nil {
+	if err := r.api.Status().Patch(asking, changed, client.MergeFrom(d)); err != nil {
 		r.log.Warn("device.checkpoint_not_written", "device", d.Name, "err", err)
 		return
 	}
@@ -75,18 +76,24 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 
 // warn of what the manager will find.
 func (r *Registry) warn(d *v1alpha1.Device, o checkpoint.Opened) {
-	var k checkpoint.Checkpoint
-	if s := d.Status.AuditKept; s != nil {
-		root, err := checkpoint.ParseRoot(s.Root)
-		if err != nil {
-			return
-		}
-		k = checkpoint.Checkpoint{Rows: s.Rows, Root: root}
+	k, err := keptOf(d)
+	if err != nil {
+		return
 	}
 	var f *checkpoint.Finding
 	if err := checkpoint.Judge(k, o); errors.As(err, &f) {
 		r.log.Error("device.audit_broken", "device", d.Name, "trouble", string(f.Trouble), "row", f.Row, "detail", f.Detail)
 	}
+}
+
+// keptOf a device is the checkpoint that the manager has; zero when it has none.
+func keptOf(d *v1alpha1.Device) (checkpoint.Checkpoint, error) {
+	s := d.Status.AuditKept
+	if s == nil {
+		return checkpoint.Checkpoint{}, nil
+	}
+	root, err := checkpoint.ParseRoot(s.Root)
+	return checkpoint.Checkpoint{Rows: s.Rows, Root: root}, err
 }
 
 // lag of the cluster behind the audits of devices.

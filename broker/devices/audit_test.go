@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/broker/replica"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/checkpoint"
@@ -207,6 +209,70 @@ func TestBringsWhatAccuses(t *testing.T) {
 	for range 3 {
 		if r.round(time.Minute) {
 			t.Error("written again")
+		}
+	}
+}
+
+// Rows are replicated as they are sealed, and not when they do not extend what was kept; what is replicated outlives the machine.
+func TestReplicates(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	store, err := replica.Open(dir, 1<<20)
+	r.must(err)
+	r.registry.Replicate(store)
+	rows := func() int {
+		var b strings.Builder
+		if err := replica.Show(dir, "web1", &b); err != nil {
+			return 0
+		}
+		return strings.Count(b.String(), "\n")
+	}
+	lag := func(want float64) {
+		t.Helper()
+		if got := testutil.ToFloat64(r.registry.replicas.behind.WithLabelValues("web1")); got != want {
+			t.Errorf("%v rows are behind, want %v", got, want)
+		}
+	}
+	r.act(3)
+	r.round(0)
+	r.keep()
+	if rows() != 3 {
+		t.Fatalf("%d rows", rows())
+	}
+	lag(0)
+	r.act(5)
+	r.round(time.Minute)
+	r.keep()
+	if rows() != 5 {
+		t.Errorf("%d rows", rows())
+	}
+	// The manager has kept what the device does not have.
+	was := r.d.Status.AuditKept.DeepCopy()
+	r.d.Status.AuditKept.Root = checkpoint.Checkpoint{}.Root.String()
+	r.must(r.api.Status().Update(t.Context(), r.d))
+	r.act(7)
+	r.round(time.Minute)
+	if rows() != 5 {
+		t.Errorf("%d rows: what does not extend what was kept was taken", rows())
+	}
+	r.d.Status.AuditKept = was
+	r.must(r.api.Status().Update(t.Context(), r.d))
+	r.round(time.Minute)
+	if rows() != 7 {
+		t.Errorf("%d rows", rows())
+	}
+	// The disk is gone.
+	r.must(os.RemoveAll(dir))
+	r.act(9)
+	r.round(time.Minute)
+	lag(2)
+	if n := testutil.ToFloat64(r.registry.replicas.failures.WithLabelValues("web1", "Unwritable")); n != 1 {
+		t.Errorf("%v failures are counted", n)
+	}
+	r.registry.replicas.forget("web1")
+	for _, name := range []string{"nisse_broker_device_audit_replica_rows", "nisse_broker_device_audit_replica_lag_rows", "nisse_broker_device_audit_replica_failures_total"} {
+		if n, err := testutil.GatherAndCount(r.metrics, name); err != nil || n != 0 {
+			t.Errorf("%s: %d of a device that is gone, %v", name, n, err)
 		}
 	}
 }

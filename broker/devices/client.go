@@ -126,6 +126,23 @@ func (c *Client) Checkpoint(ctx context.Context, t Target, since int64, root str
 	return o, string(body), nil
 }
 
+// Rows of the device's audit after one of them, as many as a page has, and whether there are more.
+func (c *Client) Rows(ctx context.Context, t Target, after int64) ([]string, bool, error) {
+	req, q, err := c.query(ctx, t, http.MethodGet, fmt.Sprintf("/v1/audit?after=%d", after), nil)
+	if err != nil {
+		return nil, false, err
+	}
+	body, err := c.do(req, t)
+	if err != nil {
+		return nil, false, err
+	}
+	p, err := wire.OpenAuditPage(body, t.Key, q)
+	if err != nil {
+		return nil, false, opened(err)
+	}
+	return p.Rows, p.More, nil
+}
+
 // Bring a manifest to the device, by the envelope that the root key made.
 func (c *Client) Bring(ctx context.Context, t Target, envelope string) (wire.Status, error) {
 	return c.status(ctx, t, http.MethodPost, "/v1/manifests", []byte(envelope))

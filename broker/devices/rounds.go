@@ -144,6 +144,7 @@ func (r *Registry) Run(ctx context.Context) error {
 func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{}) {
 	defer r.lag.forget(device)
 	defer r.client.Forget(device)
+	defer r.replicas.forget(device)
 	for wait := time.Duration(0); sleep(ctx, woken, wait); {
 		wait = interval
 		d := &v1alpha1.Device{}

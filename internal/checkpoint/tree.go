@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -34,6 +35,9 @@ func (t *Tree) Add(leaf tlog.Hash) {
 	t.peaks = append(t.peaks, h)
 	t.rows++
 }
+
+// Clone of the tree, which grows by itself.
+func (t *Tree) Clone() Tree { return Tree{rows: t.rows, peaks: slices.Clone(t.peaks)} }
 
 // Now is the checkpoint of what was added; the zero one when nothing was.
 func (t *Tree) Now() Checkpoint {
