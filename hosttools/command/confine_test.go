@@ -554,7 +554,8 @@ func init() {
 		if err := os.WriteFile(string(in), []byte("written"), 0o600); err != nil {
 			return nil, err
 		}
-		select {}
+		time.Sleep(time.Hour) // and no select, which Go would end as a deadlock
+		return nil, nil
 	})
 	confine.Serve("failing", func([]byte) ([]byte, error) { return nil, errors.New("no") })
 }
