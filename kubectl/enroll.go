@@ -299,17 +299,21 @@ func (e *enrolment) next(d *v1alpha1.Device, m *v1alpha1.DeviceManifest) {
 		if err == nil {
 			listen = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "7443"))
 		}
+		elsewhere := ""
+		if e.namespace != "nisse" {
+			elsewhere = " --namespace " + e.namespace
+		}
 		fmt.Fprintf(e.out, `
 Run on the machine, as root, with nisse-device copied there:
 
-    ./nisse-device join %s --root-key %s --listen %s
+    ./nisse-device join %s --root-key %s --listen %s%s
 
 It makes the machine's own key, starts the device on that address alone, and prints the key's public half. Bring that back here:
 
     kubectl nisse enroll %s -n %s --device-key KEY
 
 Until then the cluster sends the machine nothing.
-`, e.name, d.Spec.RootKey, listen, e.name, e.namespace)
+`, e.name, d.Spec.RootKey, listen, elsewhere, e.name, e.namespace)
 	}
 	if m != nil && m.Spec.Signature == "" {
 		fmt.Fprintf(e.out, `

@@ -90,7 +90,7 @@ func TestEnroll(t *testing.T) {
 	key, public := root(t)
 	begin := []string{"web1", "--url", "https://10.8.0.7:7443", "--root-key", key}
 	out := s.enroll("", begin...)
-	s.says(out, "device/web1 created", "devicemanifest/web1-user created, signed", "./nisse-device join web1 --root-key "+public+" --listen 10.8.0.7:7443\n",
+	s.says(out, "device/web1 created", "devicemanifest/web1-user created, signed", "./nisse-device join web1 --root-key "+public+" --listen 10.8.0.7:7443 --namespace "+s.ns+"\n",
 		"kubectl nisse enroll web1 -n "+s.ns+" --device-key KEY")
 	d, m, version := s.now()
 	if d.Spec != (v1alpha1.DeviceSpec{URL: "https://10.8.0.7:7443", RootKey: public}) {

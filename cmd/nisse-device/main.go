@@ -21,6 +21,8 @@ import (
 
 const usage = `nisse-device lets agents work on this machine, within the manifests that its root key signed.
 
+  nisse-device join  NAME --root-key KEY --listen ADDRESS:PORT
+                                       make this machine the device NAME: an account, its key, its config, a unit of systemd
   nisse-device init  --dir DIR         make the device's key in DIR, unless there is one
   nisse-device check --config FILE     read config and manifests back, and tell what works on this machine
   nisse-device id    --config FILE     print what the Device object knows it by: publicKey and rootKey
@@ -59,6 +61,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	if (command == "audit" || command == "manifest") && len(args) > 0 {
 		command, args = command+" "+args[0], args[1:]
+	}
+	if command == "join" {
+		return joinMachine(ctx, args)
 	}
 	f := flag.NewFlagSet("nisse-device "+command, flag.ContinueOnError)
 	f.SetOutput(os.Stderr)
