@@ -71,10 +71,9 @@ func Check(ctx context.Context, c config.Config, w io.Writer) error {
 		means(ctx, w, warn, &manifest.Manifest{})
 	}
 	for _, a := range c.Listen {
-		if strings.HasPrefix(a, ":") || strings.HasPrefix(a, "0.0.0.0:") || strings.HasPrefix(a, "[::]:") {
-			warn("%s listens on every address; name the mesh address alone", a)
-		}
+		listens(w, fail, warn, a)
 	}
+	systemd(ctx, w, warn)
 	if missing := confine.Missing(); missing != "" {
 		warn("%s; manifests that say confine: Required cannot be served here", missing)
 	} else {

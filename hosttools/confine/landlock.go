@@ -6,22 +6,35 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
 )
 
 // LeastABI of Landlock that holds what Rules say: with an older one a program could truncate what it may only read.
 const LeastABI = 3
 
-// ABI of Landlock in this kernel; 0 when it has none.
+// ABI of Landlock that this process can use; 0 when there is none.
 func ABI() int {
-	abi, err := ll.LandlockGetABIVersion()
-	if err != nil {
-		return 0
-	}
+	abi, _ := ability()
 	return abi
+}
+
+// ability to use Landlock: its ABI, or why there is none and what to do about it.
+func ability() (abi int, why string) {
+	abi, err := ll.LandlockGetABIVersion()
+	switch {
+	case err == nil && abi >= LeastABI:
+		return abi, ""
+	case err == nil:
+		return abi, fmt.Sprintf("this kernel has Landlock of ABI %d, and %d is the least: take a newer kernel", abi, LeastABI)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return 0, "Landlock is switched off in this kernel: let the lsm= of its command line name landlock"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return 0, "a filter of system calls (seccomp) keeps this process from Landlock: let the unit's SystemCallFilter, or the container, allow landlock_create_ruleset, landlock_add_rule and landlock_restrict_self"
+	}
+	return 0, fmt.Sprintf("this kernel has no Landlock; take a newer one, of ABI %d at least", LeastABI)
 }
 
 // Rules of what a program may reach beside its own file, the system's programs and libraries, and what nearly every program reads (see
@@ -69,9 +82,9 @@ const (
 // set of rules in the kernel, as a descriptor that a shim restricts itself by; nil when the kernel has no Landlock and rules do not
 // require it. tmp is the program's own directory.
 func (r Rules) set(program *Program, tmp string, uid int) (*os.File, error) {
-	abi := ABI()
-	if abi < LeastABI && r.Required {
-		return nil, fmt.Errorf("%w: the manifest demands Landlock, of ABI %d at least, and this kernel has %s; take a newer kernel or say confine: Available", ErrUnconfined, LeastABI, have(abi))
+	abi, why := ability()
+	if why != "" && r.Required {
+		return nil, fmt.Errorf("%w: the manifest demands Landlock, and %s; or say confine: Available", ErrUnconfined, why)
 	}
 	if abi == 0 {
 		return nil, nil
@@ -106,17 +119,10 @@ func (r Rules) set(program *Program, tmp string, uid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "ruleset"), nil
 }
 
-func have(abi int) string {
-	if abi == 0 {
-		return "none"
-	}
-	return "ABI " + strconv.Itoa(abi)
-}
-
-// Missing says what this kernel lacks to hold programs; empty when it lacks nothing.
+// Missing says what keeps this process from holding programs; empty when nothing does.
 func Missing() string {
-	if abi := ABI(); abi < LeastABI {
-		return fmt.Sprintf("this kernel has no Landlock of ABI %d or later (it has %s), so a command is held by its user and its arguments, not by the manifest's paths", LeastABI, have(abi))
+	if _, why := ability(); why != "" {
+		return why + ". Until then a command is held by its user and its arguments, not by the manifest's paths"
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"image"
+	"image/color"
 	"image/png"
 
 	"nisse.io/nisse/hosttools/command"
@@ -67,9 +68,10 @@ func Probe(env []string) (string, error) {
 
 const (
 	// mostBytes of a picture as a tool writes it.
-	mostBytes = 96 << 20
-	// mostPixels of a screen; three of the largest there are.
-	mostPixels = 3 * 7680 * 4320
+	mostBytes = 64 << 20
+	// mostPixels of a screen: one of the largest there are, or four of the usual. Four bytes each are 140 MB, which fits into what the unit
+	// gives the device (MemoryMax) as long as one picture is taken at a time.
+	mostPixels = 35_000_000
 )
 
 // Capture the whole screen.
@@ -100,7 +102,28 @@ func decode(b []byte) (image.Image, error) {
 	if size.Width < 1 || size.Height < 1 || size.Width > mostPixels/size.Height {
 		return nil, fmt.Errorf("a picture of %d by %d is not taken", size.Width, size.Height)
 	}
+	if deep(size.ColorModel) && size.Width > mostPixels/2/size.Height {
+		return nil, fmt.Errorf("a picture of %d by %d with 16 bits a color is not taken", size.Width, size.Height)
+	}
 	return png.Decode(bytes.NewReader(b))
+}
+
+// deep pixels take twice the memory.
+func deep(m color.Model) bool { return m == color.RGBA64Model || m == color.NRGBA64Model }
+
+// bounded buffer keeps no more than it may, and counts the rest.
+type bounded struct {
+	bytes.Buffer
+	most, size int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.size += len(p)
+	if b.size > b.most {
+		b.Buffer = bytes.Buffer{}
+		return len(p), nil
+	}
+	return b.Buffer.Write(p)
 }
 
 // Picture that fits.
@@ -110,6 +133,22 @@ type Picture struct {
 	Width, Height int
 }
 
+// Smaller picture of this one that fits.
+func (p Picture) Smaller(most int) (Picture, bool) {
+	if len(p.Base64) <= most {
+		return p, true
+	}
+	b, err := base64.StdEncoding.DecodeString(p.Base64)
+	if err != nil {
+		return Picture{}, false
+	}
+	m, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		return Picture{}, false
+	}
+	return Fit(m, most)
+}
+
 // least width of a picture on which anything can be seen.
 const least = 16
 
@@ -117,11 +156,11 @@ const least = 16
 func Fit(m image.Image, most int) (p Picture, ok bool) {
 	for by := 1; m.Bounds().Dx()/by >= least; by++ {
 		small := smaller(m, by)
-		var b bytes.Buffer
+		b := bounded{most: most}
 		if err := png.Encode(&b, small); err != nil {
 			return Picture{}, false
 		}
-		size := base64.StdEncoding.EncodedLen(b.Len())
+		size := base64.StdEncoding.EncodedLen(b.size)
 		if size <= most {
 			return Picture{Base64: base64.StdEncoding.EncodeToString(b.Bytes()), Width: small.Bounds().Dx(), Height: small.Bounds().Dy()}, true
 		}

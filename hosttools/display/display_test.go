@@ -163,3 +163,48 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// header of a PNG of a size, as far as its size is read.
+func header(t *testing.T, m image.Image) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// What would take more memory than the device has is not unpacked.
+func TestScreensThatAreTooLarge(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    image.Image
+		ok   bool
+	}{
+		{"as large as may be", image.NewGray(image.Rect(0, 0, 7680, 4320)), true},
+		{"larger", image.NewGray(image.Rect(0, 0, 7680, 4600)), false},
+		{"half as large, with 16 bits", image.NewRGBA64(image.Rect(0, 0, 3840, 4320)), true},
+		{"larger, with 16 bits", image.NewRGBA64(image.Rect(0, 0, 3840, 4600)), false},
+	} {
+		if _, err := decode(header(t, c.m)); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// A picture of the size that fitted once is made smaller without its screen.
+func TestSmaller(t *testing.T) {
+	p, ok := Fit(noise(640, 400), 4<<20)
+	if !ok || p.Width != 640 {
+		t.Fatalf("got %d, %v", p.Width, ok)
+	}
+	if same, ok := p.Smaller(len(p.Base64)); !ok || same != p {
+		t.Error("it changed though it fits")
+	}
+	if s, ok := p.Smaller(400_000); !ok || s.Width != 320 || len(s.Base64) > 400_000 {
+		t.Errorf("got %d by %d, %v", s.Width, s.Height, ok)
+	}
+	if _, ok := p.Smaller(10); ok {
+		t.Error("it fits into 10 bytes")
+	}
+}
