@@ -242,7 +242,7 @@ func TestRecovery(t *testing.T) {
 			if it.Halted() != tt.halted {
 				t.Errorf("halted %v, want %v", it.Halted(), tt.halted)
 			}
-			if tt.halted && it.Status.Runtime.Halt.ID != judge.UnknownHaltID(j.Spec.Deed) {
+			if tt.halted && it.Status.Runtime.Halt.ID != deed.UnknownHalt(j.Spec.Deed) {
 				t.Errorf("halt %+v", it.Status.Runtime.Halt)
 			}
 		})

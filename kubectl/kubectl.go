@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,7 +23,7 @@ import (
 func New(version string) *cobra.Command {
 	var c cluster
 	root := &cobra.Command{
-		Use: "nisse", Short: "Work with Nisse's devices and their manifests", Version: version,
+		Use: "nisse", Short: "Work with Nisse's devices, their manifests and their jobs", Version: version,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nisse"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -30,7 +31,7 @@ func New(version string) *cobra.Command {
 	f.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; what kubectl takes when empty")
 	f.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 	f.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace of the objects; the context's when empty")
-	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c), enroll(&c, time.Now))
+	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c), enroll(&c, time.Now), jobCommand(&c))
 	return root
 }
 
@@ -72,7 +73,7 @@ func (c *cluster) connect() (client.WithWatch, string, error) {
 		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, "", err
 	}
 	cfg.Wrap(func(to http.RoundTripper) http.RoundTripper { return dated{to, &c.date} })

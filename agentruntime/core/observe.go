@@ -118,6 +118,12 @@ func answered(a doors.Answer) string {
 	switch strings.ToLower(a.Answer) {
 	case "continue":
 		text = fmt.Sprintf("%s answered: continue. Go on from where things stand now.", who)
+		switch a.Settled {
+		case "Succeeded":
+			text = fmt.Sprintf("%s answered: continue. They looked, and the step whose outcome was unknown was done. Go on with what comes after it.", who)
+		case "Failed":
+			text = fmt.Sprintf("%s answered: continue. They looked, and the step whose outcome was unknown was not done. Its plan is over and nothing more of it will run. Read what you need and submit a new one.", who)
+		}
 	case "replan":
 		text = fmt.Sprintf("%s answered: replan. The plan so far is closed and will not run. Read what you need and submit a new one.", who)
 	default:

@@ -26,6 +26,17 @@ const (
 	AnswerAbandon HaltAnswer = "Abandon"
 )
 
+// Settlement says how a deed ended whose outcome nobody can prove, by the word of a person who looked.
+// +kubebuilder:validation:Enum=Succeeded;Failed
+type Settlement string
+
+const (
+	// SettledSucceeded: the deed had its effect; its step counts as done.
+	SettledSucceeded Settlement = "Succeeded"
+	// SettledFailed: the deed did not have its effect; its step counts as failed, and the plan is over.
+	SettledFailed Settlement = "Failed"
+)
+
 // ChannelKind tells through what a decision came.
 // +kubebuilder:validation:Enum=Kubernetes;Matrix
 type ChannelKind string
@@ -72,6 +83,8 @@ const (
 	ReasonAnswerMissing = "AnswerMissing"
 	// ReasonAnswerUnexpected: a Plan gate takes no answer.
 	ReasonAnswerUnexpected = "AnswerUnexpected"
+	// ReasonSettleUnexpected: it settles a deed, and its gate asks about none whose outcome is unknown.
+	ReasonSettleUnexpected = "SettleUnexpected"
 	// ReasonSecondVote: the Person has decided this gate before.
 	ReasonSecondVote = "SecondVote"
 )
@@ -102,6 +115,7 @@ type GateRef struct {
 }
 
 // ApprovalSpec is fixed at creation.
+// +kubebuilder:validation:XValidation:rule="!has(self.settle) || (has(self.answer) && self.answer == 'Continue')",message="settle goes with the answer Continue"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an approval is immutable"
 // +kubebuilder:validation:XValidation:rule="!has(self.answer) || (self.answer == 'Abandon') == (self.decision == 'Reject')",message="abandon is a Reject; continue and replan are an Approve"
 type ApprovalSpec struct {
@@ -115,6 +129,9 @@ type ApprovalSpec struct {
 	// answer, for a Halt gate.
 	// +optional
 	Answer HaltAnswer `json:"answer,omitempty"`
+	// settle says how the deed ended that a Halt gate asks about because its outcome is unknown. Without it, Continue counts it as Succeeded.
+	// +optional
+	Settle Settlement `json:"settle,omitempty"`
 	// text is feedback to the agent.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096

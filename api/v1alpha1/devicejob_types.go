@@ -61,8 +61,35 @@ type DeviceJobSpec struct {
 	ExpiresAt metav1.Time `json:"expiresAt"`
 }
 
-// DeviceJobStatus is written by the broker.
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || self == oldSelf",message="a job's end never changes"
+// JobSettlement is how a person closed a job whose outcome nobody can prove. It comes from the gate that asked, and is written once.
+type JobSettlement struct {
+	// as the person says that it ended; absent when they went on without saying so (replan, abandon).
+	// +optional
+	As Settlement `json:"as,omitempty"`
+	// answer to what the unknown outcome held up.
+	Answer HaltAnswer `json:"answer"`
+	// person who decided, and the Approval they did it by: its approver is whom the API server, or the room, authenticated.
+	// +kubebuilder:validation:MaxLength=63
+	Person string `json:"person"`
+	// approval they decided by.
+	// +kubebuilder:validation:MaxLength=253
+	Approval string `json:"approval"`
+	// gate that asked.
+	Gate GateRef `json:"gate"`
+	// reason in the person's words.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Reason string `json:"reason,omitempty"`
+	// at is when they decided.
+	At metav1.Time `json:"at"`
+}
+
+// DeviceJobStatus is written by the broker, but for settled, which is the manager's.
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || (has(self.state) && self.state == oldSelf.state && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.result) == has(oldSelf.result) && (!has(self.result) || self.result == oldSelf.result))",message="a job's end never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || (has(self.auditHash) == has(oldSelf.auditHash) && (!has(self.auditHash) || self.auditHash == oldSelf.auditHash) && has(self.startedAt) == has(oldSelf.startedAt) && (!has(self.startedAt) || self.startedAt == oldSelf.startedAt) && has(self.finishedAt) == has(oldSelf.finishedAt) && (!has(self.finishedAt) || self.finishedAt == oldSelf.finishedAt))",message="a job's end never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || (has(self.observedGeneration) == has(oldSelf.observedGeneration) && (!has(self.observedGeneration) || self.observedGeneration == oldSelf.observedGeneration) && has(self.conditions) == has(oldSelf.conditions) && (!has(self.conditions) || self.conditions == oldSelf.conditions))",message="a job's end never changes"
+// +kubebuilder:validation:XValidation:rule="!has(self.settled) || (has(self.state) && self.state == 'Unknown')",message="only a job whose outcome is unknown is settled"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.settled) || (has(self.settled) && self.settled == oldSelf.settled)",message="a job is settled once"
 type DeviceJobStatus struct {
 	// observedGeneration that the written conditions speak of. Like all of this status it is written once, when the job ends.
 	// +optional
@@ -81,7 +108,7 @@ type DeviceJobStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// result in JSON, 8 KB at most with its middle left out.
+	// result in JSON, 8 KB at most with its middle left out. The device keeps the whole under the deed's ID, and says so in its audit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Result string `json:"result,omitempty"`
@@ -95,6 +122,9 @@ type DeviceJobStatus struct {
 	// finishedAt by the device's clock.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	// settled is how a person closed a job whose state is Unknown. The state stays: nobody can prove it.
+	// +optional
+	Settled *JobSettlement `json:"settled,omitempty"`
 }
 
 // DeviceJob is one deed on one device.
@@ -104,11 +134,14 @@ type DeviceJobStatus struct {
 // +kubebuilder:resource:categories=nisse,shortName=dj
 // +kubebuilder:selectablefield:JSONPath=.spec.workItem.name
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.state) || has(self.status)",message="a job's end never changes"
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.agent`
 // +kubebuilder:printcolumn:name="Device",type=string,JSONPath=`.spec.device`
 // +kubebuilder:printcolumn:name="Capability",type=string,JSONPath=`.spec.capability`
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Settled",type=string,JSONPath=`.status.settled.as`
 // +kubebuilder:printcolumn:name="Gate",type=string,JSONPath=`.spec.gate.name`
 // +kubebuilder:printcolumn:name="Step",type=integer,JSONPath=`.spec.step`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:printcolumn:name="Args",type=string,JSONPath=`.spec.args`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type DeviceJob struct {

@@ -152,6 +152,9 @@ type GateDecision struct {
 	// answer, for a Halt gate.
 	// +optional
 	Answer HaltAnswer `json:"answer,omitempty"`
+	// settle, where it settles a deed whose outcome was unknown.
+	// +optional
+	Settle Settlement `json:"settle,omitempty"`
 	// text that came with it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096

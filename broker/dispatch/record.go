@@ -14,6 +14,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/judge"
 	"nisse.io/nisse/internal/crashpoint"
+	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/telemetry"
 )
@@ -83,7 +84,7 @@ func (d *Dispatcher) haltUnknown(ctx context.Context, j *v1alpha1.DeviceJob, it 
 	if it.Over() {
 		return nil
 	}
-	_, err := d.Report.Halt(ctx, it, v1alpha1.HaltReport{ID: judge.UnknownHaltID(j.Spec.Deed), Reason: v1alpha1.HaltOutcomeUnknown,
+	_, err := d.Report.Halt(ctx, it, v1alpha1.HaltReport{ID: deed.UnknownHalt(j.Spec.Deed), Reason: v1alpha1.HaltOutcomeUnknown,
 		Message: judge.UnknownMessage(j), Step: j.Spec.Step})
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/clock"
+	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/internal/sanitize"
 )
@@ -193,8 +194,11 @@ func cursor(w World, f Force) (int, *Decision) {
 		case "":
 			return n, &Decision{Verdict: Wait, Reason: StepPending, Step: int32(n), Message: fmt.Sprintf("Step %d of %s has not ended yet.", n, rev)}
 		case v1alpha1.JobUnknown:
-			if !continued(w, UnknownHaltID(j.Spec.Deed)) {
-				return n, &Decision{Verdict: Halt, Reason: string(v1alpha1.HaltOutcomeUnknown), Step: int32(n), HaltID: UnknownHaltID(j.Spec.Deed), Message: UnknownMessage(j)}
+			switch s := settled(w, deed.UnknownHalt(j.Spec.Deed)); {
+			case s == nil:
+				return n, &Decision{Verdict: Halt, Reason: string(v1alpha1.HaltOutcomeUnknown), Step: int32(n), HaltID: deed.UnknownHalt(j.Spec.Deed), Message: UnknownMessage(j)}
+			case s.Settle == v1alpha1.SettledFailed:
+				return n, refuse(PlanOver, "%s settled step %d of %s as Failed, so the plan is over. Submit another plan.", s.Person, n, rev)
 			}
 		default:
 			return n, refuse(PlanOver, "Step %d of %s ended as %s, so the plan is over. Submit another plan.", n, rev, j.Status.State)
@@ -241,16 +245,18 @@ func same(c Call, s v1alpha1.PlanStep) bool {
 	return c.Device == s.Device && c.Capability == s.Capability && c.Args == s.Args
 }
 
-// UnknownHaltID is the ID of the halt that asks a person how a deed ended: the same however often it is filed.
-func UnknownHaltID(deed string) string { return "unknown-" + deed[:24] }
-
-// continued tells whether a person answered the halt with continue.
-func continued(w World, haltID string) bool {
-	return slices.ContainsFunc(w.Gates, func(g v1alpha1.Gate) bool {
-		return g.Spec.Kind == v1alpha1.GateHalt && g.Spec.Halt != nil && g.Spec.Halt.Halt == haltID &&
-			g.Spec.WorkItem.UID == string(w.Item.UID) && g.Status.Outcome == v1alpha1.GateApproved &&
-			slices.ContainsFunc(g.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Answer == v1alpha1.AnswerContinue })
-	})
+// settled is how a person closed a deed whose outcome nobody can prove, by answering the halt about it with continue; nil when nobody did.
+func settled(w World, haltID string) *v1alpha1.GateDecision {
+	for i := range w.Gates {
+		g := &w.Gates[i]
+		if g.Spec.Kind != v1alpha1.GateHalt || g.Spec.Halt == nil || g.Spec.Halt.Halt != haltID || g.Spec.WorkItem.UID != string(w.Item.UID) || g.Status.Outcome != v1alpha1.GateApproved {
+			continue
+		}
+		if n := slices.IndexFunc(g.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Answer == v1alpha1.AnswerContinue }); n >= 0 {
+			return &g.Status.Decisions[n]
+		}
+	}
+	return nil
 }
 
 // StillGood tells whether a job that has not ended may be sent (again): the same checks as for a new one, minus the cursor. nil means yes.

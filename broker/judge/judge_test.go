@@ -295,15 +295,30 @@ func TestJudge(t *testing.T) {
 		"step before is unknown":         {change: func(w *World) { w.job(1, v1alpha1.JobUnknown, "call-1") }, call: call(second), verdict: Halt, reason: "OutcomeUnknown", step: 1, says: "Nobody can prove how step 1 ended"},
 		"unknown, answered continue": {change: func(w *World) {
 			w.job(1, v1alpha1.JobUnknown, "call-1")
-			w.haltGate(UnknownHaltID(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
 		}, call: call(second), verdict: Run, step: 2},
+		"unknown, settled as done": {change: func(w *World) {
+			w.job(1, v1alpha1.JobUnknown, "call-1")
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
+			w.Gates[len(w.Gates)-1].Status.Decisions[0].Settle = v1alpha1.SettledSucceeded
+		}, call: call(second), verdict: Run, step: 2},
+		"unknown, settled as failed": {change: func(w *World) {
+			w.job(1, v1alpha1.JobUnknown, "call-1")
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
+			w.Gates[len(w.Gates)-1].Status.Decisions[0].Settle = v1alpha1.SettledFailed
+		}, call: call(second), verdict: Refuse, reason: PlanOver, says: "settled step 1 of rev-1 as Failed"},
+		"unknown, settled as failed, the same again": {change: func(w *World) {
+			w.job(1, v1alpha1.JobUnknown, "call-1")
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
+			w.Gates[len(w.Gates)-1].Status.Decisions[0].Settle = v1alpha1.SettledFailed
+		}, call: call(write("a")), verdict: Repeat, step: 1},
 		"unknown, answered replan": {change: func(w *World) {
 			w.job(1, v1alpha1.JobUnknown, "call-1")
-			w.haltGate(UnknownHaltID(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerReplan)
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerReplan)
 		}, call: call(second), verdict: Halt, reason: "OutcomeUnknown", step: 1},
 		"unknown, gate open": {change: func(w *World) {
 			w.job(1, v1alpha1.JobUnknown, "call-1")
-			w.haltGate(UnknownHaltID(w.Jobs[0].Spec.Deed), "", v1alpha1.AnswerContinue)
+			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), "", v1alpha1.AnswerContinue)
 		}, call: call(second), verdict: Halt, reason: "OutcomeUnknown", step: 1},
 		"unknown, another halt continued": {change: func(w *World) {
 			w.job(1, v1alpha1.JobUnknown, "call-1")

@@ -110,7 +110,7 @@ func UnknownMessage(j *v1alpha1.DeviceJob) string {
 	if j.Status.Message != "" {
 		m += " The broker noted: " + sanitize.Line(j.Status.Message, 400)
 	}
-	return m
+	return m + fmt.Sprintf("\nIf it was done, answer continue: it counts as done. If it was not, run\nkubectl nisse job settle %s -n %s --as Failed --reason '...'\nand it counts as failed: the plan is over, and the agent makes another.", j.Name, j.Namespace)
 }
 
 // feedback of the person who rejected a gate, as part of a sentence.

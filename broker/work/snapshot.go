@@ -137,7 +137,7 @@ func answer(gates []v1alpha1.Gate) *doors.Answer {
 		return nil
 	}
 	d := last.Status.Decisions[len(last.Status.Decisions)-1]
-	return &doors.Answer{Gate: last.Name, Answer: string(d.Answer), Person: d.Person, Text: d.Text}
+	return &doors.Answer{Gate: last.Name, Answer: string(d.Answer), Person: d.Person, Text: d.Text, Settled: string(d.Settle)}
 }
 
 func decidedAt(g *v1alpha1.Gate) time.Time {

@@ -106,6 +106,9 @@ func message(g *v1alpha1.Gate) string {
 	verb := map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "approved", v1alpha1.GateRejected: "rejected"}[g.Status.Outcome]
 	if last.Answer != "" {
 		verb = "answered with " + strings.ToLower(string(last.Answer))
+		if last.Settle != "" {
+			verb += ", settled as " + string(last.Settle) + ","
+		}
 	}
 	m := fmt.Sprintf("%s was %s by %s at %s", what, verb, strings.Join(approvers(g.Status.Decisions), ", "), at)
 	if last.Text != "" {

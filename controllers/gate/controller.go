@@ -4,6 +4,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -49,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile
 		return pass.Result(nil)
 	}
 	if !cached.Open() {
-		return pass.Result(r.refuseLate(ctx, &cached))
+		return pass.Result(errors.Join(r.settleJob(ctx, &cached), r.refuseLate(ctx, &cached)))
 	}
 	return pass.Result(r.decide(ctx, &cached))
 }

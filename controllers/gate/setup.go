@@ -13,7 +13,8 @@ import (
 
 // +kubebuilder:rbac:groups=nisse.io,resources=gates;approvals;plans;workitems;agents;people,verbs=list;watch
 // +kubebuilder:rbac:groups=nisse.io,resources=gates;plans;workitems;agents,verbs=get
-// +kubebuilder:rbac:groups=nisse.io,resources=gates/status;approvals/status,verbs=patch
+// +kubebuilder:rbac:groups=nisse.io,resources=gates/status;approvals/status;devicejobs/status,verbs=patch
+// +kubebuilder:rbac:groups=nisse.io,resources=devicejobs,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Setup adds the controller to the manager. A gate is looked at when it, one of its Approvals, its work item or a plan of that

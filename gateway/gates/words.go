@@ -26,6 +26,9 @@ func Ended(g *v1alpha1.Gate) string {
 		if d.Answer == v1alpha1.AnswerAbandon {
 			return fmt.Sprintf("✗ abandoned by %s, %s; the work is closed.", by(g), when)
 		}
+		if d.Settle != "" {
+			return fmt.Sprintf("✓ %s: %s, settled as %s, %s.", by(g), strings.ToLower(string(d.Answer)), d.Settle, when)
+		}
 		return fmt.Sprintf("✓ %s: %s, %s.", by(g), strings.ToLower(string(d.Answer)), when)
 	}
 	switch g.Status.Outcome {

@@ -46,6 +46,11 @@ func TestEnded(t *testing.T) {
 			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: by(v1alpha1.DecisionApprove, v1alpha1.AnswerContinue, "lucas")},
 			"✓ lucas: continue, 14:03 " + zone + ".",
 		},
+		"settled": {
+			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateApproved, Decisions: []v1alpha1.GateDecision{
+				{Person: "lucas", Decision: v1alpha1.DecisionApprove, Answer: v1alpha1.AnswerContinue, Settle: v1alpha1.SettledFailed}}},
+			"✓ lucas: continue, settled as Failed, 14:03 " + zone + ".",
+		},
 		"abandon": {
 			v1alpha1.GateHalt, v1alpha1.GateStatus{Outcome: v1alpha1.GateRejected, Decisions: by(v1alpha1.DecisionReject, v1alpha1.AnswerAbandon, "lucas")},
 			"✗ abandoned by lucas, 14:03 " + zone + "; the work is closed.",

@@ -4,6 +4,7 @@ package deed
 
 import (
 	"fmt"
+	"strings"
 
 	"nisse.io/nisse/internal/canonical"
 )
@@ -15,6 +16,15 @@ func Approved(gateUID string, step, attempt int32) string {
 
 // Free is the ID of a call that needs no approval.
 func Free(agentUID, callID string) string { return id("free", agentUID, callID) }
+
+// unknownHalt begins the IDs of halts that ask how a deed ended.
+const unknownHalt = "unknown-"
+
+// UnknownHalt is the ID of the halt that asks a person how a deed ended: the same however often it is filed.
+func UnknownHalt(deed string) string { return unknownHalt + deed[:24] }
+
+// IsUnknownHalt tells whether a halt asks how a deed ended.
+func IsUnknownHalt(halt string) bool { return strings.HasPrefix(halt, unknownHalt) }
 
 func id(parts ...string) string {
 	b, err := canonical.Marshal(append([]string{"nisse.io/deed/v1"}, parts...))

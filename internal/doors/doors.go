@@ -70,6 +70,8 @@ type Answer struct {
 	Answer string `json:"answer"`
 	Person string `json:"person"`
 	Text   string `json:"text,omitempty"`
+	// Settled is how the person says that a step ended whose outcome nobody could prove: Succeeded or Failed; empty when they did not say.
+	Settled string `json:"settled,omitempty"`
 }
 
 // Question that the agent asked.

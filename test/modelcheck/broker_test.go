@@ -232,7 +232,7 @@ func (h *house) record(name string, s api.JobState) {
 	j.Status.State = s
 	h.cluster.jobs[name] = j
 	if s == api.JobUnknown && !h.cluster.item.Over() {
-		h.halt(judge.UnknownHaltID(j.Spec.Deed), api.HaltOutcomeUnknown, judge.UnknownMessage(&j), j.Spec.Step)
+		h.halt(deed.UnknownHalt(j.Spec.Deed), api.HaltOutcomeUnknown, judge.UnknownMessage(&j), j.Spec.Step)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/controllers/person/identity"
 	"nisse.io/nisse/internal/clock"
+	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/sanitize"
 )
 
@@ -31,7 +32,7 @@ type Input struct {
 type Check func(Input) (reason, message string, violated bool)
 
 // Chain in the order people are told.
-var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices, AnswerFits, FirstVote}
+var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices, AnswerFits, SettleFits, FirstVote}
 
 // Judge runs the chain. Without a violation it returns the Person who decided.
 func Judge(in Input) (person, reason, message string) {
@@ -161,6 +162,13 @@ func AnswerFits(in Input) (string, string, bool) {
 		fits = a.Decision == v1alpha1.DecisionReject
 	}
 	return v1alpha1.ReasonAnswerMissing, "The work has stopped: answer continue, replan or abandon.", !fits
+}
+
+// SettleFits wants a deed whose outcome is unknown where one is settled.
+func SettleFits(in Input) (string, string, bool) {
+	h := in.Gate.Spec.Halt
+	return v1alpha1.ReasonSettleUnexpected, "This gate asks about no deed whose outcome is unknown, so there is nothing to settle: answer without it.",
+		in.Approval.Spec.Settle != "" && (in.Gate.Spec.Kind != v1alpha1.GateHalt || h == nil || !deed.IsUnknownHalt(h.Halt))
 }
 
 // FirstVote wants one decision a Person.

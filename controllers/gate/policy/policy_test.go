@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/deed"
 )
 
 var (
@@ -185,6 +186,28 @@ func TestJudge(t *testing.T) {
 			in.Approval.Spec.Answer, in.Approval.Spec.Decision = v1alpha1.AnswerContinue, v1alpha1.DecisionReject
 		}, v1alpha1.ReasonAnswerMissing, "", ""},
 
+		{"settling what no stop asks", func(in *Input) {
+			halt(in)
+			in.Approval.Spec.Answer, in.Approval.Spec.Settle = v1alpha1.AnswerContinue, v1alpha1.SettledFailed
+		}, v1alpha1.ReasonSettleUnexpected, "", "nothing to settle"},
+		{"settling what a plan does not ask", func(in *Input) { in.Approval.Spec.Settle = v1alpha1.SettledFailed }, v1alpha1.ReasonSettleUnexpected, "", ""},
+		{"settling another halt", func(in *Input) {
+			halt(in)
+			in.Gate.Spec.Halt = &v1alpha1.GateHaltRef{Halt: "h1"}
+			in.Approval.Spec.Answer, in.Approval.Spec.Settle = v1alpha1.AnswerContinue, v1alpha1.SettledFailed
+		}, v1alpha1.ReasonSettleUnexpected, "", ""},
+		{"settling an unknown outcome", func(in *Input) {
+			halt(in)
+			in.Gate.Spec.Halt = &v1alpha1.GateHaltRef{Halt: deed.UnknownHalt(deed.Approved("g", 1, 1))}
+			in.Approval.Spec.Answer, in.Approval.Spec.Settle = v1alpha1.AnswerContinue, v1alpha1.SettledFailed
+		}, "", "lucas", ""},
+		{"settling by somebody who may not", func(in *Input) {
+			halt(in)
+			in.Gate.Spec.Halt = &v1alpha1.GateHaltRef{Halt: deed.UnknownHalt(deed.Approved("g", 1, 1))}
+			in.Approval.Spec.Answer, in.Approval.Spec.Settle = v1alpha1.AnswerContinue, v1alpha1.SettledFailed
+			in.Gate.Spec.Approvers = []string{"maria"}
+		}, v1alpha1.ReasonMayNotApprove, "", ""},
+
 		{"a second vote", func(in *Input) { in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "lucas"}} }, v1alpha1.ReasonSecondVote, "", ""},
 		{"a second vote by another way", func(in *Input) {
 			in.Counted = []v1alpha1.GateDecision{{Approval: "apr-0", Person: "lucas", Channel: v1alpha1.ChannelKubernetes}}
@@ -221,7 +244,7 @@ func TestNothingIsRefused(t *testing.T) {
 		name = name[strings.LastIndex(name, ".")+1:]
 		t.Run(name, func(t *testing.T) {
 			_, _, violated := c(empty)
-			if want := name != "GateOpen"; violated != want {
+			if want := name != "GateOpen" && name != "SettleFits"; violated != want { // those look at what is there
 				t.Errorf("violated: %t, want %t", violated, want)
 			}
 		})

@@ -43,7 +43,7 @@ func Decide(gate *v1alpha1.Gate, agent *v1alpha1.Agent, people []v1alpha1.Person
 			v.Refused = append(v.Refused, Refusal{a, reason, message})
 			continue
 		}
-		answers = append(answers, v1alpha1.GateDecision{Approval: a.Name, Person: person, Decision: a.Spec.Decision, Answer: a.Spec.Answer,
+		answers = append(answers, v1alpha1.GateDecision{Approval: a.Name, Person: person, Decision: a.Spec.Decision, Answer: a.Spec.Answer, Settle: a.Spec.Settle,
 			Text: a.Spec.Text, Channel: a.Spec.Channel.Kind, At: a.CreationTimestamp})
 	}
 	if i := slices.IndexFunc(answers, func(d v1alpha1.GateDecision) bool { return d.Decision == v1alpha1.DecisionReject }); i >= 0 {
@@ -65,7 +65,9 @@ func agrees(gate *v1alpha1.Gate, answers []v1alpha1.GateDecision, quorum int) bo
 	if len(answers) < quorum {
 		return false
 	}
-	return gate.Spec.Kind != v1alpha1.GateHalt || !slices.ContainsFunc(answers[:quorum], func(d v1alpha1.GateDecision) bool { return d.Answer != answers[0].Answer })
+	return gate.Spec.Kind != v1alpha1.GateHalt || !slices.ContainsFunc(answers[:quorum], func(d v1alpha1.GateDecision) bool {
+		return d.Answer != answers[0].Answer || d.Settle != answers[0].Settle
+	})
 }
 
 // ordered: rejections first, so that a person who takes an approval back before it is committed is heard; then by creation and

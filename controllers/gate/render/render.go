@@ -41,6 +41,11 @@ const choices = "continue: it goes on with what was approved; a plan that was st
 	"replan: no plan made so far runs any more; it makes another, by your advice.\n" +
 	"abandon: the work is closed.\n"
 
+// unknownChoices are the same where nobody can prove how a step ended.
+const unknownChoices = "continue: the step counts as done, and it goes on with what was approved.\n" +
+	"replan: no plan made so far runs any more; it makes another, by your advice.\n" +
+	"abandon: the work is closed.\n"
+
 // Nothing is what stands where flags would.
 const Nothing = "Nothing here is marked irreversible or protected."
 
@@ -118,7 +123,11 @@ func Stop(g Gate, h Halt) (string, error) {
 		}
 	}
 	b.WriteString("\nNothing runs until you answer.\n")
-	b.WriteString(choices)
+	if h.Report != nil && h.Report.Reason == v1alpha1.HaltOutcomeUnknown {
+		b.WriteString(unknownChoices)
+	} else {
+		b.WriteString(choices)
+	}
 	b.WriteString("Reply  continue  ·  replan <advice>  ·  abandon")
 	return capped(b.String())
 }
