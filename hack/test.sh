@@ -13,12 +13,13 @@ CGO_ENABLED=0 go build -tags 'goolm crashrig' -o dist/stack/ ./cmd/{nisse-device
 export NISSE_STACK_BINARIES=$PWD/dist/stack
 # The gate before the network policies lives in a module of its own, with the dependencies it needs.
 (cd hack/cluster/netpol && GOFLAGS= go test ./...)
-# The longest begin first; or one of the two would be left with them at the end, and the other idle.
+# The longest begin first; or one of them would be left over at the end, and the processors idle.
 long=()
-for p in nisse.io/nisse/test/faults nisse.io/nisse/gateway; do
+for p in nisse.io/nisse/test/{faults,crash} nisse.io/nisse/{gateway,controllers}; do
   for given in "$@"; do
     if [ "$given" = "$p" ]; then long+=("$p"); fi
   done
 done
-# Two packages at a time: each may run an API server and a homeserver of its own.
-go test -p 2 -timeout 20m ${TESTFLAGS:-} ${long[@]+"${long[@]}"} "$@"
+# Three packages at a time, also on two processors, as most wait more than they compute; not more, as each may run an API server and a
+# homeserver of its own.
+go test -p 3 -timeout 20m ${TESTFLAGS:-} ${long[@]+"${long[@]}"} "$@"

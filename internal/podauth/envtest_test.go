@@ -21,7 +21,7 @@ import (
 
 // TestRealTokens asks a real API server for real tokens and reviews them there.
 func TestRealTokens(t *testing.T) {
-	env := &envtest.Environment{}
+	env := &envtest.Environment{ControlPlaneStartTimeout: 3 * time.Minute}
 	cfg, err := env.Start()
 	if err != nil {
 		t.Fatalf("start the API server (is KUBEBUILDER_ASSETS set?): %v", err)

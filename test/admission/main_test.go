@@ -26,6 +26,7 @@ import (
 
 	api "nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/config/admission"
+	"nisse.io/nisse/test/apitest"
 )
 
 const (
@@ -57,7 +58,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	env := &envtest.Environment{Scheme: sch, CRDDirectoryPaths: []string{"../../config/crd/bases"}, ErrorIfCRDPathMissing: true}
-	cfg, err := env.Start()
+	cfg, err := apitest.Boot(env)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "API server did not start; run `make test`, which provides it:", err)
 		os.Exit(1)
