@@ -6,6 +6,8 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -255,6 +257,54 @@ func TestKeepsTheNewest(t *testing.T) {
 	if _, newest := m.Data[fmt.Sprintf("%019d", r.rows)]; len(m.Data) != most || !newest {
 		t.Errorf("%d are kept, the newest among them: %v", len(m.Data), newest)
 	}
+}
+
+// However full of old checkpoints it is, what comes is kept, and above all a finding.
+func TestKeepsWhatComesInAFullConfigMap(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		does   func(r *rig)
+		status metav1.ConditionStatus
+		reason string
+		rows   int64
+	}{
+		{"a finding", func(r *rig) { r.cut(7) }, metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 10},
+		{"a checkpoint", func(r *rig) { r.grow(2, "row") }, metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := begun(t)
+			m := r.kept()
+			each := (1<<20 - len(m.Data[checkpoint.Key(10)])) / 9
+			for n := range int64(9) {
+				m.Data[checkpoint.Key(n+1)] = strings.Repeat("x", each)
+			}
+			r.must(r.admin.Update(t.Context(), m))
+			c.does(r)
+			r.bring(r.says(10, nil))
+			r.pass()
+			r.want(c.status, c.reason, c.rows)
+			m = r.kept()
+			if m.Data[checkpoint.Key(1)] != "" || m.Data[checkpoint.Key(9)] == "" || m.Data[checkpoint.Key(10)] == "" {
+				t.Errorf("kept: %v", slices.Sorted(maps.Keys(m.Data)))
+			}
+		})
+	}
+}
+
+// Lines that the device has not signed would be kept for ever, and could be many.
+func TestNotesWithOthersLinesProveNothing(t *testing.T) {
+	r := begun(t)
+	r.grow(1, "row")
+	o, _ := r.says(10, nil)
+	o.Checkpoint += "\u2014 " + strings.Repeat("<", 500) + " AAAAAAA=\n"
+	reply, err := o.Sign(r.key)
+	r.must(err)
+	r.bring(o, string(reply))
+	r.pass()
+	r.want(metav1.ConditionUnknown, v1alpha1.ReasonAuditUnproven, 10)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 11)
 }
 
 // What a device has signed against itself ends the keeping, for good; nothing that the broker brings afterwards takes that back.

@@ -15,8 +15,12 @@ import (
 	"nisse.io/nisse/internal/names"
 )
 
-// most checkpoints that are kept of a device.
-const most = 200
+// What is kept of a device at most: so many checkpoints, and so many bytes in all. A ConfigMap holds twice those bytes; the other half is a finding's,
+// which has to fit in whatever was kept before it.
+const (
+	most = 200
+	room = 512 << 10
+)
 
 // keeping of one device: a ConfigMap that the manager alone writes.
 type keeping struct {
@@ -86,12 +90,21 @@ func (k keeping) write(ctx context.Context, c client.Client, system, namespace, 
 		after.Data = map[string]string{}
 	}
 	after.Data[key] = value
-	all := checkpoint.Keys(after.Data)
-	for _, old := range all[:max(0, len(all)-most)] {
-		delete(after.Data, old)
-	}
+	prune(after.Data, key)
 	if err := c.Patch(ctx, after, client.MergeFromWithOptions(k.config, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("keep a checkpoint of the audit: %w", err)
 	}
 	return nil
+}
+
+// prune the oldest checkpoints until the rest is not too much, but never what is being written.
+func prune(data map[string]string, written string) {
+	size := 0
+	for key, value := range data {
+		size += len(key) + len(value)
+	}
+	for all := checkpoint.Keys(data); len(all) > 0 && all[0] != written && (len(all) > most || size > room); all = all[1:] {
+		size -= len(all[0]) + len(data[all[0]])
+		delete(data, all[0])
+	}
 }

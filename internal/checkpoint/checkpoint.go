@@ -18,8 +18,8 @@ import (
 // ErrRefused is wrapped when a note is not a checkpoint of that device by that key.
 var ErrRefused = errors.New("not a checkpoint of this device")
 
-// maxNote is the longest note that is looked at: a name, a number, a hash and a signature, and room for others' signatures.
-const maxNote = 4 << 10
+// maxNote is the longest note that is looked at: a name, a number, a hash and a signature.
+const maxNote = 1 << 10
 
 // Checkpoint says that the first Rows rows of a device's audit have the root Root. The zero Checkpoint says nothing.
 type Checkpoint struct {
@@ -57,7 +57,8 @@ func (c Checkpoint) Sign(device string, key ed25519.PrivateKey) (string, error) 
 	return string(b), nil
 }
 
-// Open a note and verify that the device's key signed it, as this device's. Only the form that Sign makes is taken.
+// Open a note and verify that the device's key signed it, as this device's. Only the form that Sign makes is taken: notes are kept as they are, and
+// nobody has signed the lines beside the device's own, so that one could fill with them what keeps it.
 func Open(text, device string, key ed25519.PublicKey) (Checkpoint, error) {
 	if len(text) > maxNote {
 		return Checkpoint{}, fmt.Errorf("%w: a note of %d bytes", ErrRefused, len(text))
@@ -77,6 +78,9 @@ func Open(text, device string, key ed25519.PublicKey) (Checkpoint, error) {
 	}
 	if c.Rows < 1 || c.text(device) != n.Text {
 		return Checkpoint{}, fmt.Errorf("%w: it does not consist of origin, rows and root", ErrRefused)
+	}
+	if alone, err := note.Sign(&note.Note{Text: n.Text, Sigs: n.Sigs}); err != nil || string(alone) != text {
+		return Checkpoint{}, fmt.Errorf("%w: it bears other lines than the device's signature", ErrRefused)
 	}
 	return c, nil
 }

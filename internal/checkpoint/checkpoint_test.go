@@ -108,14 +108,17 @@ func TestNote(t *testing.T) {
 		text, device string
 		key          byte
 	}{
-		"another key":         {text, "web1", 4},
-		"another device":      {text, "web2", 3},
-		"one row more":        {strings.Replace(text, "\n7\n", "\n8\n", 1), "web1", 3},
-		"another root":        {strings.Replace(text, c.Root.String(), tlog.RecordHash(nil).String(), 1), "web1", 3},
-		"no signature":        {text[:strings.Index(text, "\n\n")+2], "web1", 3},
-		"no rows":             {more, "web1", 3},
-		"nothing":             {"", "web1", 3},
-		"longer than allowed": {text + strings.Repeat("— x AAAAAAA=\n", 400), "web1", 3},
+		"another key":          {text, "web1", 4},
+		"another device":       {text, "web2", 3},
+		"one row more":         {strings.Replace(text, "\n7\n", "\n8\n", 1), "web1", 3},
+		"another root":         {strings.Replace(text, c.Root.String(), tlog.RecordHash(nil).String(), 1), "web1", 3},
+		"no signature":         {text[:strings.Index(text, "\n\n")+2], "web1", 3},
+		"no rows":              {more, "web1", 3},
+		"nothing":              {"", "web1", 3},
+		"longer than allowed":  {text + strings.Repeat("— x AAAAAAA=\n", 400), "web1", 3},
+		"another's line":       {text + "— x AAAAAAA=\n", "web1", 3},
+		"another's line first": {strings.Replace(text, "\n\n", "\n\n— x AAAAAAA=\n", 1), "web1", 3},
+		"its line twice":       {text + text[strings.Index(text, "\n\n")+2:], "web1", 3},
 	} {
 		if got, err := Open(try.text, try.device, public(try.key)); !errors.Is(err, ErrRefused) || got != (Checkpoint{}) {
 			t.Errorf("%s: got %v, %v", name, got, err)
