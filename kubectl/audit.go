@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +28,9 @@ import (
 // longestRow of an audit, in bytes; a row holds 4 KiB of arguments at most.
 const longestRow = 1 << 20
 
-func auditCommand(c *cluster) *cobra.Command {
+func auditCommand(c *cluster, now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "Look into the audits of devices"}
-	cmd.AddCommand(auditVerify(c))
+	cmd.AddCommand(auditVerify(c), auditReanchor(c, now))
 	return cmd
 }
 
@@ -84,6 +85,9 @@ func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, sys
 	if err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
 	}
+	if err := showAnchor(out, &d, system, m.Data[checkpoint.KeyAnchor], ""); err != nil {
+		return err
+	}
 	found, err := checkpoint.ReadBroken(m.Data)
 	if err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
@@ -130,6 +134,15 @@ func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, sys
 	case finding != nil:
 		return finding
 	}
+	for first, err := range in {
+		if err != nil {
+			return fmt.Errorf("read the rows: %w", err)
+		}
+		if err := showAnchor(io.Discard, &d, system, m.Data[checkpoint.KeyAnchor], first.Body); err != nil {
+			return err
+		}
+		break
+	}
 	fmt.Fprintf(out, "intact: %d rows, head %s, and every checkpoint agrees with them\n", end.Rows, end.Head)
 	return nil
 }
@@ -141,7 +154,7 @@ func isFinding(err error) bool {
 
 // isNoNews tells an error of a reply that was given to who had kept another checkpoint than the newest.
 func isNoNews(err error) bool {
-	return errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder)
+	return errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder) || errors.Is(err, checkpoint.ErrAnchored)
 }
 
 // checkpointsIn a keeping, each verified, and the newest.

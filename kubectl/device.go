@@ -85,7 +85,21 @@ func revoke(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, now f
 
 // confirmed waits until the device itself refuses.
 func confirmed(cmd *cobra.Command, cl client.WithWatch, d *v1alpha1.Device, epoch int64, wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+	err := until(cmd.Context(), cl, d, wait, func(now *v1alpha1.Device) bool { return now.Status.RevokedEpoch >= epoch })
+	if errors.Is(err, errTime) {
+		return fmt.Errorf("device %s has not confirmed within %s; nothing is sent to it any more, and it is told as soon as it answers", d.Name, wait)
+	}
+	if err == nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "device %s: confirmed, it refuses\n", d.Name)
+	}
+	return err
+}
+
+var errTime = errors.New("it takes longer")
+
+// until a device is as it should be; errTime when it is not in time.
+func until(ctx context.Context, cl client.WithWatch, d *v1alpha1.Device, wait time.Duration, is func(*v1alpha1.Device) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	w, err := cl.Watch(ctx, &v1alpha1.DeviceList{}, client.InNamespace(d.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", d.Name)})
 	if err != nil {
@@ -97,13 +111,12 @@ func confirmed(cmd *cobra.Command, cl client.WithWatch, d *v1alpha1.Device, epoc
 		switch {
 		case e.Type == watch.Deleted:
 			return fmt.Errorf("device %s was deleted", d.Name)
-		case ok && got.Status.RevokedEpoch >= epoch:
-			fmt.Fprintf(cmd.OutOrStdout(), "device %s: confirmed, it refuses\n", d.Name)
+		case ok && is(got):
 			return nil
 		}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("device %s has not confirmed within %s; nothing is sent to it any more, and it is told as soon as it answers", d.Name, wait)
+		return errTime
 	}
 	return ctx.Err()
 }

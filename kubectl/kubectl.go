@@ -31,7 +31,7 @@ func New(version string) *cobra.Command {
 	f.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; what kubectl takes when empty")
 	f.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 	f.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace of the objects; the context's when empty")
-	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c), enroll(&c, time.Now), jobCommand(&c))
+	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c, time.Now), enroll(&c, time.Now), jobCommand(&c))
 	return root
 }
 

@@ -28,6 +28,8 @@ const (
 const (
 	// ReasonAuditExtends: the device has proven that its audit contains everything that was kept of it.
 	ReasonAuditExtends = "Extends"
+	// ReasonAuditAnchored: as Extends, in a line that the root key has ordered after the one before it was broken.
+	ReasonAuditAnchored = "Anchored"
 	// ReasonAuditEdited: the device found that a row is not what was written.
 	ReasonAuditEdited = "Edited"
 	// ReasonAuditGap: the device found that rows are missing in the middle.
@@ -67,6 +69,10 @@ type DeviceSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	RevokedEpoch int64 `json:"revokedEpoch,omitempty"`
+	// auditAnchor is the root key's order to begin a new line of the device's audit, which was found broken. `kubectl nisse audit reanchor` sets it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	AuditAnchor string `json:"auditAnchor,omitempty"`
 }
 
 // DeviceAudit is what a device says of its audit, as the broker brought it. Whoever judges by it looks at the reply alone, which the device signed.
@@ -100,6 +106,10 @@ type DeviceAudit struct {
 
 // KeptAudit is the newest checkpoint of a device that the manager has verified and put where the broker cannot reach it.
 type KeptAudit struct {
+	// line of the audit: none until it was anchored anew, then the number of the order.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Line int64 `json:"line,omitempty"`
 	// rows of it.
 	// +kubebuilder:validation:Minimum=1
 	Rows int64 `json:"rows"`

@@ -13,6 +13,7 @@ import (
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
@@ -86,6 +87,34 @@ func (r *Registry) warn(d *v1alpha1.Device, o checkpoint.Opened) {
 	}
 }
 
+// anchor a device's audit anew, if the root key has ordered that and the device has not done it yet.
+func (r *Registry) anchor(ctx context.Context, t Target, d *v1alpha1.Device, s *seen) {
+	if s.err != nil || d.Spec.AuditAnchor == "" {
+		return
+	}
+	root, err := dsse.ParseKey(d.Spec.RootKey)
+	if err != nil {
+		return // no manifest is in force either, and that tells
+	}
+	a, err := checkpoint.OpenAnchor(d.Spec.AuditAnchor, d.Name, root)
+	if err != nil {
+		s.anchoring = err
+		return
+	}
+	if a.Line <= s.AuditLine {
+		return
+	}
+	now, err := r.client.Anchor(ctx, t, d.Spec.AuditAnchor)
+	if s.anchoring = err; err != nil {
+		return
+	}
+	s.Status = now
+	r.mu.Lock()
+	delete(r.asked, d.Name) // the manager is to hear of it soon
+	r.mu.Unlock()
+	telemetry.Changed(ctx, r.log, "device.audit_anchored", telemetry.Event{Cause: d.Name}, slog.Int64("line", a.Line), slog.String("reason", a.Reason))
+}
+
 // keptOf a device is the checkpoint that the manager has; zero when it has none.
 func keptOf(d *v1alpha1.Device) (checkpoint.Checkpoint, error) {
 	s := d.Status.AuditKept
@@ -93,7 +122,7 @@ func keptOf(d *v1alpha1.Device) (checkpoint.Checkpoint, error) {
 		return checkpoint.Checkpoint{}, nil
 	}
 	root, err := checkpoint.ParseRoot(s.Root)
-	return checkpoint.Checkpoint{Rows: s.Rows, Root: root}, err
+	return checkpoint.Checkpoint{Line: s.Line, Rows: s.Rows, Root: root}, err
 }
 
 // lag of the cluster behind the audits of devices.

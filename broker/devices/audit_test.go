@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -273,6 +274,48 @@ func TestReplicates(t *testing.T) {
 	for _, name := range []string{"nisse_broker_device_audit_replica_rows", "nisse_broker_device_audit_replica_lag_rows", "nisse_broker_device_audit_replica_failures_total"} {
 		if n, err := testutil.GatherAndCount(r.metrics, name); err != nil || n != 0 {
 			t.Errorf("%s: %d of a device that is gone, %v", name, n, err)
+		}
+	}
+}
+
+// The root key's order is brought to the device, the first checkpoint of the new line to the manager at once, and a refusal to people.
+func TestBringsOrders(t *testing.T) {
+	r := newRig(t)
+	r.act(3)
+	r.round(0)
+	r.keep()
+	online := func() string {
+		return meta.FindStatusCondition(r.d.Status.Conditions, v1alpha1.ConditionOnline).Message
+	}
+	order := func(k ed25519.PrivateKey, line, rows int64) {
+		t.Helper()
+		s := r.d.Status.AuditKept
+		text, err := checkpoint.Anchor{Device: "web1", Line: line, Rows: rows, Root: s.Root, Trouble: checkpoint.Truncated, Row: 4, At: line}.Sign(k)
+		r.must(err)
+		r.d.Spec.AuditAnchor = text
+		r.must(r.api.Update(t.Context(), r.d))
+		r.round(time.Second)
+	}
+	order(key(5), 1000, 3)
+	if m := online(); !strings.Contains(m, "not anchored anew") || !strings.Contains(m, "signature") {
+		t.Errorf("by another key: %q", m)
+	}
+	order(key(4), 1000, 3)
+	if m := online(); !strings.Contains(m, "AuditIntact") {
+		t.Errorf("of an audit in order: %q", m)
+	}
+	order(key(4), 1000, 50)
+	if m := online(); m != "The device answers." {
+		t.Errorf("obeyed: %q", m)
+	}
+	o, err := checkpoint.OpenReply([]byte(r.d.Status.Audit.Reply), "web1", public(3))
+	r.must(err)
+	if o.At.Line != 1000 || o.At.Rows != 1 || r.d.Status.Audit.Rows != 1 {
+		t.Errorf("got %+v", r.d.Status.Audit)
+	}
+	for range 3 {
+		if r.round(time.Minute) {
+			t.Error("written at rest")
 		}
 	}
 }

@@ -148,6 +148,11 @@ func (c *Client) Bring(ctx context.Context, t Target, envelope string) (wire.Sta
 	return c.status(ctx, t, http.MethodPost, "/v1/manifests", []byte(envelope))
 }
 
+// Anchor the device's audit anew, by the order that the root key signed.
+func (c *Client) Anchor(ctx context.Context, t Target, order string) (wire.Status, error) {
+	return c.status(ctx, t, http.MethodPost, "/v1/anchor", []byte(order))
+}
+
 // Revoke every manifest of the device up to an epoch.
 func (c *Client) Revoke(ctx context.Context, t Target, epoch int64) (wire.Status, error) {
 	body, err := wire.SignRevocation(c.key, wire.Revocation{Device: t.Name, Epoch: epoch, At: c.now().Unix()})

@@ -54,6 +54,9 @@ func online(s seen, ordered int64) metav1.Condition {
 		c.Reason, c.Message = v1alpha1.ReasonRevocationPending, fmt.Sprintf("Ordered is the revocation of epoch %d, and the device confirms %d: it goes no further than its clock and what it holds.", ordered, s.RevokedEpoch)
 	default:
 		c.Reason, c.Message = v1alpha1.ReasonAnswering, "The device answers."
+		if s.anchoring != nil {
+			c.Message = fmt.Sprintf("The device answers. Its audit is not anchored anew: %v", s.anchoring)
+		}
 	}
 	c.Message = sanitize.Line(c.Message, 1000)
 	return c

@@ -127,6 +127,8 @@ type seen struct {
 	refused map[string]error
 	// revoking failed.
 	revoking error
+	// anchoring failed.
+	anchoring error
 }
 
 func (r *Registry) look(ctx context.Context, d *v1alpha1.Device, want []Signed) seen {
@@ -161,6 +163,7 @@ func (r *Registry) look(ctx context.Context, d *v1alpha1.Device, want []Signed) 
 		}
 	}
 	r.revoke(ctx, t, d, &s) // again for a device that did not listen before
+	r.anchor(ctx, t, d, &s)
 	return s
 }
 

@@ -103,7 +103,7 @@ func answered(a wire.Answer) doors.ToolResult {
 // reasonOf keeps a device that was broken into from putting words of its own where people and metrics expect one of a few.
 func reasonOf(r wire.Reason) string {
 	switch r {
-	case wire.NoManifest, wire.BadSignature, wire.BadVersion, wire.OtherDevice, wire.OtherManifest, wire.ManifestExpired, wire.Revoked, wire.OlderManifest, wire.Expired, wire.NotYet,
+	case wire.NoManifest, wire.BadSignature, wire.BadVersion, wire.OtherDevice, wire.OtherManifest, wire.ManifestExpired, wire.Revoked, wire.OlderManifest, wire.OlderAnchor, wire.AuditIntact, wire.Expired, wire.NotYet,
 		wire.WindowTooLong, wire.DeedConflict, wire.BadArgs, wire.NotAllowed, wire.NeedsSignature, wire.NeedsApproval, wire.NotCovered, wire.WrongDeed, wire.AuditUnwritable, wire.TableFull, wire.PathRefused,
 		wire.TargetRefused, wire.Unavailable, wire.Unconfined, wire.ExecutableChanged, wire.Busy:
 		return string(r)

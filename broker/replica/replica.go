@@ -70,6 +70,9 @@ type Audit struct {
 }
 
 func (a Audit) file() string {
+	if a.Now.Line > 0 { // the line that it follows stays as it is
+		return fmt.Sprintf("%s.%s.%d.jsonl", a.Device, dsse.KeyID(a.Key), a.Now.Line)
+	}
 	return fmt.Sprintf("%s.%s.jsonl", a.Device, dsse.KeyID(a.Key))
 }
 
@@ -262,7 +265,7 @@ func Show(dir, name string, w io.Writer) error {
 		return fmt.Errorf("there is no replica of %s in %s", name, dir)
 	case 1:
 	default:
-		return fmt.Errorf("there are several replicas of %s, of different keys; name one of %s", name, strings.Join(found, ", "))
+		return fmt.Errorf("there are several replicas of %s, of different keys or lines; name one of %s", name, strings.Join(found, ", "))
 	}
 	f, err := os.Open(filepath.Join(dir, found[0]))
 	if err != nil {

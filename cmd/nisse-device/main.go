@@ -35,8 +35,8 @@ const usage = `nisse-device lets agents work on this machine, within the manifes
   nisse-device audit verify (--dir DIR --key KEY | --config FILE) [--checkpoint FILE] [--rows N --head HASH]
                                        tell whether the audit chain is whole, and still the one that was seen; what is wrong is told
                                        apart (Edited, Gap, Duplicate, Forked, Truncated) and its first row is named
-  nisse-device audit show (--dir DIR | --config FILE) [--after N] [--json]
-                                       print the audit
+  nisse-device audit show (--dir DIR | --config FILE) [--after N] [--json] [--line N]
+                                       print the audit, or a line of it that an order of the root key has ended
 `
 
 func main() {
@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string) error {
 	seal := f.String("checkpoint", "", "file with a checkpoint of the device, as the cluster keeps it")
 	public := f.String("key", "", "public key of the device that signed the checkpoint, in base64; the configured one when empty")
 	after := f.Int64("after", 0, "show rows after this one")
+	line := f.Int64("line", -1, "show the rows of a line that has ended; 0 is the first")
 	asJSON := f.Bool("json", false, "show rows as they are hashed, manifests as they are signed")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -107,6 +108,9 @@ func run(ctx context.Context, args []string) error {
 	case "manifest show":
 		return daemon.ShowManifests(ctx, c, *asJSON, os.Stdout)
 	case "audit show":
+		if *line >= 0 {
+			return daemon.ShowLine(ctx, c.StateDir, *line, os.Stdout)
+		}
 		return daemon.ShowAudit(ctx, c.StateDir, *after, *asJSON, os.Stdout)
 	case "audit verify":
 		if (*rows > 0) != (*head != "") {

@@ -92,7 +92,7 @@ func remembered(k keeping, d *v1alpha1.Device) keeping {
 		return k
 	}
 	if root, err := checkpoint.ParseRoot(s.Root); err == nil {
-		k.last, k.at = checkpoint.Checkpoint{Rows: s.Rows, Root: root}, s.At
+		k.last, k.at = checkpoint.Checkpoint{Line: s.Line, Rows: s.Rows, Root: root}, s.At
 	}
 	return k
 }
@@ -109,10 +109,7 @@ type verdict struct {
 func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (verdict, error) {
 	var v verdict
 	if k.last.Rows > 0 {
-		v.kept = &v1alpha1.KeptAudit{Rows: k.last.Rows, Root: k.last.Root.String(), At: k.at}
-	}
-	if k.broken != nil {
-		return v.broken(d, r.System, k.broken.Finding), nil
+		v.kept = &v1alpha1.KeptAudit{Line: k.last.Line, Rows: k.last.Rows, Root: k.last.Root.String(), At: k.at}
 	}
 	var o checkpoint.Opened
 	key, err := dsse.ParseKey(d.Spec.PublicKey)
@@ -121,6 +118,17 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (
 	}
 	if err == nil {
 		err = checkpoint.Judge(k.last, o)
+	}
+	if errors.Is(err, checkpoint.ErrAnchored) {
+		if _, no := ordered(d, k.last, o.At.Line); no == nil {
+			return r.begin(ctx, d, k, o)
+		} else if k.broken == nil {
+			err = (&checkpoint.Finding{Trouble: checkpoint.Forked, Row: k.last.Rows,
+				Detail: fmt.Sprintf("the device has begun line %d of its audit, and the root key has not ordered that: %v", o.At.Line, no)}).Bounded()
+		}
+	}
+	if k.broken != nil {
+		return v.broken(d, r.System, k.broken.Finding), nil
 	}
 	var f *checkpoint.Finding
 	switch {
@@ -139,7 +147,7 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (
 		v.status, v.reason, v.message = metav1.ConditionUnknown, v1alpha1.ReasonAuditUnproven, fmt.Sprintf("What the broker brought proves nothing: %v.", err)
 		return v, nil
 	}
-	v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonAuditExtends
+	v = v.intact(d, r.System, k.anchor)
 	if o.At.Rows == 0 || k.config != nil && o.At.Rows == k.last.Rows {
 		return v, nil
 	}
@@ -147,9 +155,56 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (
 	if err := k.keep(ctx, r.Client, r.System, d.Namespace, d.Name, o, now); err != nil {
 		return verdict{}, err
 	}
-	v.kept = &v1alpha1.KeptAudit{Rows: o.At.Rows, Root: o.At.Root.String(), At: metav1.NewTime(now)}
+	v.kept = &v1alpha1.KeptAudit{Line: o.At.Line, Rows: o.At.Rows, Root: o.At.Root.String(), At: metav1.NewTime(now)}
 	telemetry.Changed(ctx, r.Log, "audit.kept", telemetry.Event{Cause: d.Name}, slog.Int64("rows", o.At.Rows), slog.String("root", v.kept.Root))
 	return v, nil
+}
+
+// ordered is the root key's order for a line, if it is for the line that follows what is kept.
+func ordered(d *v1alpha1.Device, kept checkpoint.Checkpoint, line int64) (checkpoint.Anchor, error) {
+	root, err := dsse.ParseKey(d.Spec.RootKey)
+	if err != nil {
+		return checkpoint.Anchor{}, fmt.Errorf("spec.rootKey: %w", err)
+	}
+	if d.Spec.AuditAnchor == "" {
+		return checkpoint.Anchor{}, errors.New("there is no order")
+	}
+	a, err := checkpoint.OpenAnchor(d.Spec.AuditAnchor, d.Name, root)
+	if err != nil {
+		return checkpoint.Anchor{}, err
+	}
+	if a.Line != line || a.Kept() != kept {
+		return checkpoint.Anchor{}, fmt.Errorf("the order is for line %d, after %d rows of line %d", a.Line, a.Rows, a.Before)
+	}
+	return a, nil
+}
+
+// begin a line that was ordered.
+func (r *Reconciler) begin(ctx context.Context, d *v1alpha1.Device, k keeping, o checkpoint.Opened) (verdict, error) {
+	now := r.Now()
+	if err := k.begin(ctx, r.Client, r.System, d.Namespace, d.Name, d.Spec.AuditAnchor, o, now); err != nil {
+		return verdict{}, err
+	}
+	v := verdict{kept: &v1alpha1.KeptAudit{Line: o.At.Line, Rows: o.At.Rows, Root: o.At.Root.String(), At: metav1.NewTime(now)}}.intact(d, r.System, d.Spec.AuditAnchor)
+	r.Events.Eventf(d, nil, corev1.EventTypeNormal, "AuditAnchored", "Verify", "%s", v.message)
+	telemetry.Changed(ctx, r.Log, "audit.anchored", telemetry.Event{Cause: d.Name}, slog.Int64("line", o.At.Line), slog.Int64("before", k.last.Line))
+	return v, nil
+}
+
+// intact audit, of a line that began by an order or of the first.
+func (v verdict) intact(d *v1alpha1.Device, system, order string) verdict {
+	v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonAuditExtends
+	if order == "" {
+		return v
+	}
+	v.reason, v.message = v1alpha1.ReasonAuditAnchored, "The root key has ordered this line."
+	if root, err := dsse.ParseKey(d.Spec.RootKey); err == nil {
+		if a, err := checkpoint.OpenAnchor(order, d.Name, root); err == nil {
+			v.message = fmt.Sprintf("The root key has ordered line %d at %s (%q), for the line before it was %s at row %d; what was kept of that is in ConfigMap %s of %s.", a.Line,
+				time.Unix(a.At, 0).UTC().Format(time.RFC3339), a.Reason, a.Trouble, a.Row, names.AuditLine(d.Namespace, d.Name, a.Before), system)
+		}
+	}
+	return v
 }
 
 var reasons = map[checkpoint.Trouble]string{
@@ -159,8 +214,8 @@ var reasons = map[checkpoint.Trouble]string{
 
 func (v verdict) broken(d *v1alpha1.Device, system string, f checkpoint.Finding) verdict {
 	v.status, v.reason = metav1.ConditionFalse, reasons[f.Trouble]
-	v.message = fmt.Sprintf("Row %d: %s. Nothing is kept any more. Look into it with kubectl nisse audit verify %s; to begin anew from what the device has now, delete ConfigMap %s in %s.",
-		f.Row, f.Detail, d.Name, names.Audit(d.Namespace, d.Name), system)
+	v.message = fmt.Sprintf("Row %d: %s. Nothing is kept any more. Look into it with kubectl nisse audit verify %s (what was kept is in ConfigMap %s of %s); to begin a new line, kubectl nisse audit reanchor %s with the root key.",
+		f.Row, f.Detail, d.Name, names.Audit(d.Namespace, d.Name), system, d.Name)
 	return v
 }
 

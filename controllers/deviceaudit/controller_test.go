@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/mod/sumdb/tlog"
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type device struct {
 	key   ed25519.PrivateKey
 	nodes []tlog.Hash
 	rows  int64
+	line  int64
 	now   int64
 	// roots that it has signed, and so may be known.
 	roots map[int64]string
@@ -87,7 +89,7 @@ func (d *device) says(since int64, finding *checkpoint.Finding) (checkpoint.Open
 	if d.rows > 0 {
 		root, err := tlog.TreeHash(d.rows, d)
 		d.must(err)
-		r.Checkpoint, err = checkpoint.Checkpoint{Rows: d.rows, Root: root}.Sign("web1", d.key)
+		r.Checkpoint, err = checkpoint.Checkpoint{Line: d.line, Rows: d.rows, Root: root}.Sign("web1", d.key)
 		d.must(err)
 		if d.roots == nil {
 			d.roots = map[int64]string{}
@@ -463,5 +465,126 @@ func TestStopsInBetween(t *testing.T) {
 	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 12)
 	if m := r.kept(); len(m.Data) != 2 {
 		t.Errorf("kept: %v", m.Data)
+	}
+}
+
+// order of a root key, as kubectl nisse audit reanchor puts it into the Device.
+func (r *rig) order(root ed25519.PrivateKey, line int64, change ...func(*checkpoint.Anchor)) {
+	r.t.Helper()
+	k := r.d.Status.AuditKept
+	a := checkpoint.Anchor{Device: "web1", Line: line, Before: k.Line, Rows: k.Rows, Root: k.Root, Trouble: checkpoint.Truncated, Row: 8, Reason: "disk restored", At: line}
+	for _, c := range change {
+		c(&a)
+	}
+	order, err := a.Sign(root)
+	r.must(err)
+	r.d.Spec.AuditAnchor = order
+	r.must(r.admin.Update(r.t.Context(), r.d))
+}
+
+// anew begins a line on the device.
+func (r *rig) anew(line int64) {
+	r.line, r.nodes, r.rows = line, nil, 0
+	r.grow(2, "anew")
+}
+
+func (r *rig) old(line int64) map[string]string {
+	r.t.Helper()
+	var m corev1.ConfigMap
+	r.must(r.admin.Get(r.t.Context(), client.ObjectKey{Namespace: r.r.System, Name: names.AuditLine(r.d.Namespace, "web1", line)}, &m))
+	return m.Data
+}
+
+// A line that the root key has ordered is kept from its first checkpoint on, and what was kept of the one before stays, its finding too.
+func TestAnchored(t *testing.T) {
+	r := begun(t)
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 10)
+	before := r.kept().Data
+	r.order(r.key, 1000)
+	r.anew(1000)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+	if r.d.Status.AuditKept.Line != 1000 || len(r.kept().Data) != 2 || r.kept().Data[checkpoint.KeyAnchor] != r.d.Spec.AuditAnchor {
+		t.Errorf("kept: %+v, %v", r.d.Status.AuditKept, r.kept().Data)
+	}
+	if d := cmp.Diff(before, r.old(0)); d != "" {
+		t.Errorf("of the line before: %s", d)
+	}
+	// It goes on, and what breaks it is found.
+	r.grow(3, "anew")
+	r.bring(r.says(2, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 5)
+	if m := meta.FindStatusCondition(r.d.Status.Conditions, v1alpha1.ConditionAuditIntact).Message; !strings.Contains(m, "disk restored") {
+		t.Errorf("it says %q", m)
+	}
+	r.roots = map[int64]string{5: r.d.Status.AuditKept.Root}
+	r.cut(3)
+	r.bring(r.says(5, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 5)
+	// The order that was carried out does not count again.
+	r.anew(1001)
+	r.bring(r.says(5, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 5)
+	r.order(r.key, 1001)
+	r.bring(r.says(5, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+	if len(r.old(0)) != len(before) || len(r.old(1000)) != 4 {
+		t.Errorf("of the lines before: %v, %v", r.old(0), r.old(1000))
+	}
+}
+
+// A line that nobody ordered is the device's own, and a fault.
+func TestLinesThatNobodyOrdered(t *testing.T) {
+	for name, order := range map[string]func(r *rig){
+		"no order":           func(*rig) {},
+		"by another key":     func(r *rig) { r.order(key(4), 1000) },
+		"for another device": func(r *rig) { r.order(r.key, 1000, func(a *checkpoint.Anchor) { a.Device = "web2" }) },
+		"for another line":   func(r *rig) { r.order(r.key, 999) },
+		"after other rows":   func(r *rig) { r.order(r.key, 1000, func(a *checkpoint.Anchor) { a.Rows = 9 }) },
+		"after another root": func(r *rig) {
+			r.order(r.key, 1000, func(a *checkpoint.Anchor) { a.Root = checkpoint.Checkpoint{}.Root.String() })
+		},
+		"after an older line": func(r *rig) { r.order(r.key, 1000, func(a *checkpoint.Anchor) { a.Before = 1 }) },
+		"no order but a text": func(r *rig) { r.d.Spec.AuditAnchor = "{}"; r.must(r.admin.Update(t.Context(), r.d)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := begun(t)
+			order(r)
+			r.anew(1000)
+			r.bring(r.says(10, nil))
+			r.pass()
+			r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditForked, 10)
+			r.warned(1)
+			var none corev1.ConfigMap
+			if err := r.admin.Get(t.Context(), client.ObjectKey{Namespace: r.r.System, Name: names.AuditLine(r.d.Namespace, "web1", 0)}, &none); err == nil {
+				t.Error("the line that is kept was put aside")
+			}
+		})
+	}
+}
+
+// The manager stops between putting a line aside and beginning the next.
+func TestStopsWhileItAnchors(t *testing.T) {
+	r := begun(t)
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	before := r.kept().Data
+	r.must(r.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.r.System, Name: names.AuditLine(r.d.Namespace, "web1", 0)}, Data: before}))
+	r.order(r.key, 1000)
+	r.anew(1000)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+	if d := cmp.Diff(before, r.old(0)); d != "" {
+		t.Errorf("of the line before: %s", d)
 	}
 }

@@ -28,6 +28,7 @@ type keeping struct {
 	last   checkpoint.Checkpoint // zero when there is none
 	at     metav1.Time           // when last was kept
 	broken *checkpoint.Broken
+	anchor string // order that the line began by
 }
 
 // read what is kept, live.
@@ -40,7 +41,7 @@ func read(ctx context.Context, live client.Reader, system, namespace, device str
 	if err != nil {
 		return keeping{}, fmt.Errorf("read what is kept of the audit: %w", err)
 	}
-	k := keeping{config: &c}
+	k := keeping{config: &c, anchor: c.Data[checkpoint.KeyAnchor]}
 	if k.broken, err = checkpoint.ReadBroken(c.Data); err != nil {
 		return keeping{}, fmt.Errorf("ConfigMap %s: %w", c.Name, err)
 	}
@@ -61,7 +62,7 @@ func read(ctx context.Context, live client.Reader, system, namespace, device str
 
 // keep a checkpoint, the newest from now on.
 func (k keeping) keep(ctx context.Context, c client.Client, system, namespace, device string, r checkpoint.Opened, now time.Time) error {
-	b, err := json.Marshal(checkpoint.Entry{Root: r.At.Root.String(), At: now.UTC().Format(time.RFC3339), Now: r.Now, Note: r.Checkpoint})
+	b, err := json.Marshal(checkpoint.Entry{Root: r.At.Root.String(), Line: r.At.Line, At: now.UTC().Format(time.RFC3339), Now: r.Now, Note: r.Checkpoint})
 	if err != nil {
 		return err
 	}
@@ -107,4 +108,30 @@ func prune(data map[string]string, written string) {
 		size -= len(all[0]) + len(data[all[0]])
 		delete(data, all[0])
 	}
+}
+
+// begin a line that the root key has ordered, by its first checkpoint. What was kept of the line before goes into a ConfigMap of its own, for ever.
+func (k keeping) begin(ctx context.Context, c client.Client, system, namespace, device, order string, r checkpoint.Opened, now time.Time) error {
+	b, err := json.Marshal(checkpoint.Entry{Root: r.At.Root.String(), Line: r.At.Line, At: now.UTC().Format(time.RFC3339), Now: r.Now, Note: r.Checkpoint})
+	if err != nil {
+		return err
+	}
+	if k.config == nil { // somebody has taken it away; of its line the status alone bears the last checkpoint
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: names.Audit(namespace, device)},
+			Data: map[string]string{checkpoint.KeyAnchor: order, checkpoint.Key(r.At.Rows): string(b)}}
+		if err := c.Create(ctx, m); err != nil {
+			return fmt.Errorf("keep a checkpoint of the audit: %w", err)
+		}
+		return nil
+	}
+	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: names.AuditLine(namespace, device, k.last.Line)}, Data: k.config.Data}
+	if err := c.Create(ctx, old); err != nil && !apierrors.IsAlreadyExists(err) { // of a pass that was stopped here
+		return fmt.Errorf("keep line %d of the audit: %w", k.last.Line, err)
+	}
+	after := k.config.DeepCopy()
+	after.Data = map[string]string{checkpoint.KeyAnchor: order, checkpoint.Key(r.At.Rows): string(b)}
+	if err := c.Patch(ctx, after, client.MergeFromWithOptions(k.config, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("keep a checkpoint of the audit: %w", err)
+	}
+	return nil
 }

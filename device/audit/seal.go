@@ -32,6 +32,9 @@ func Sealed(ctx context.Context, q store.Querier) (Seal, error) {
 	if err == nil {
 		s.Root, err = checkpoint.ParseRoot(root)
 	}
+	if err == nil {
+		s.Line, err = Line(ctx, q)
+	}
 	if err != nil {
 		return Seal{}, fmt.Errorf("audit: newest checkpoint: %w", err)
 	}
@@ -77,6 +80,9 @@ func MakeSeal(ctx context.Context, tx *sql.Tx, at time.Time, device string, key 
 		return Seal{}, err
 	}
 	s := Seal{Checkpoint: checkpoint.Checkpoint{Rows: end.Rows}}
+	if s.Line, err = Line(ctx, tx); err != nil {
+		return Seal{}, err
+	}
 	if s.Root, err = tlog.TreeHash(end.Rows, nodes{ctx, tx}); err != nil {
 		return Seal{}, fmt.Errorf("audit: %w", err)
 	}

@@ -47,7 +47,7 @@ func Kept(c config.Config, file, publicKey string) (chain.Expect, error) {
 		device = checkpoint.DeviceOf(string(text))
 	}
 	k, err := checkpoint.Open(string(text), device, key)
-	return chain.Expect{Rows: k.Rows, Root: k.Root}, err
+	return chain.Expect{Line: k.Line, Rows: k.Rows, Root: k.Root}, err
 }
 
 // VerifyAudit of a state directory, against its own end and what was seen of it before. It may be in use.
@@ -62,12 +62,62 @@ func VerifyAudit(ctx context.Context, dir string, w io.Writer, seen ...chain.Exp
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
+	line, err := audit.Line(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, e := range seen {
+		if e.Line != line {
+			return fmt.Errorf("the checkpoint is of line %d, and the audit is at line %d: an order of the root key has ended the other; its rows are shown by audit show --line %d", e.Line, line, e.Line)
+		}
+	}
 	end, err := audit.Verify(ctx, tx, seen...)
 	if err != nil {
 		return err
 	}
+	if line > 0 {
+		if err := showAnchor(ctx, tx, w); err != nil {
+			return err
+		}
+	}
 	_, err = fmt.Fprintf(w, "the audit chain is whole: %d rows, head %s, root %s\n", end.Rows, end.Head, end.Root)
 	return err
+}
+
+// showAnchor tells by which order the line began.
+func showAnchor(ctx context.Context, q store.Querier, w io.Writer) error {
+	order, at, err := audit.Order(ctx, q)
+	if err != nil {
+		return err
+	}
+	a, by, err := checkpoint.ReadAnchor(order)
+	if err != nil {
+		return &chain.Finding{Trouble: checkpoint.Forked, Row: 1, Detail: "the line does not begin with an order: " + err.Error()}
+	}
+	ns, _ := strconv.ParseInt(at, 10, 64)
+	_, err = fmt.Fprintf(w, "anchored: line %d, at row 1 at %s by root key %s (%s), for line %d was %s at row %d; its rows are shown by audit show --line %d\n", a.Line,
+		time.Unix(0, ns).UTC().Format(time.RFC3339), by, sanitize.Line(a.Reason, 300), a.Before, sanitize.Line(string(a.Trouble), 20), a.Row, a.Before)
+	return err
+}
+
+// ShowLine of the audit that has ended: its rows as they are hashed, whatever is wrong with them.
+func ShowLine(ctx context.Context, dir string, line int64, w io.Writer) error {
+	st, err := store.OpenReadOnly(dir)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	rows, err := audit.OldRows(ctx, st.DB(), line)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("there is no line %d that has ended", line)
+	}
+	for _, body := range rows {
+		fmt.Fprintln(w, body)
+	}
+	return nil
 }
 
 // ShowAudit writes one line a row, or each row's JSON.

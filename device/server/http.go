@@ -44,7 +44,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		reply(w)(s.Resolve(body))
 	})
-	for path, take := range map[string]func(ctx context.Context, header, path string, body []byte) ([]byte, error){"/v1/manifests": s.Bring, "/v1/revoke": s.Revoke} {
+	for path, take := range map[string]func(ctx context.Context, header, path string, body []byte) ([]byte, error){"/v1/manifests": s.Bring, "/v1/revoke": s.Revoke, "/v1/anchor": s.Anchor} {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxRequest))
 			if err != nil {

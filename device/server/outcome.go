@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,14 +65,17 @@ func (s *Server) flush(ctx context.Context) error {
 	return nil
 }
 
-// settle what was running when the device stopped: nobody knows how it ended.
+// settle what was running when the device stopped, and is not known to this process: nobody knows how it ended.
 func (s *Server) settle(ctx context.Context) error {
 	open, err := deeds.Open(ctx, s.Store.DB())
 	if err != nil {
 		return err
 	}
 	for _, d := range open {
-		row, err := audit.Row(ctx, s.Store.DB(), d.IntentRow)
+		if s.alive(d.ID) {
+			continue
+		}
+		row, err := audit.Intent(ctx, s.Store.DB(), d.IntentRow, d.ID)
 		if err != nil {
 			return err
 		}
@@ -90,6 +94,14 @@ func (s *Server) settle(ctx context.Context) error {
 		s.changed(ctx, "deed.unknown", row, o.answer)
 	}
 	return nil
+}
+
+// alive deeds run in this process, or have ended and wait to be recorded.
+func (s *Server) alive(deed string) bool {
+	if _, runs := s.running[deed]; runs {
+		return true
+	}
+	return slices.ContainsFunc(s.unrecorded, func(o outcome) bool { return o.answer.Deed == deed })
 }
 
 // finish a call that ran: write its outcome, then answer. audited is false for a free call whose intent could not be written.

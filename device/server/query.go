@@ -117,6 +117,9 @@ func (s *Server) status(ctx context.Context, q wire.Query) ([]byte, error) {
 		st.Problems = append(st.Problems, "the audit cannot be read: "+err.Error())
 	}
 	st.AuditRows, st.AuditHead = end.Rows, end.Head
+	if st.AuditLine, err = audit.Line(ctx, s.Store.DB()); err != nil {
+		st.Problems = append(st.Problems, "the audit cannot be read: "+err.Error())
+	}
 	return wire.SignStatus(s.Key, st)
 }
 

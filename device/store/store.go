@@ -64,6 +64,9 @@ CREATE TABLE checkpoints (rows INTEGER PRIMARY KEY, root TEXT NOT NULL, note TEX
 `, `
 ALTER TABLE manifests ADD COLUMN root TEXT NOT NULL DEFAULT '';
 ALTER TABLE manifests ADD COLUMN device TEXT NOT NULL DEFAULT '';
+`, `
+CREATE TABLE old_audit (line INTEGER, seq INTEGER, body TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (line, seq)) STRICT, WITHOUT ROWID;
+CREATE TABLE old_checkpoints (line INTEGER, rows INTEGER, root TEXT NOT NULL, note TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (line, rows)) STRICT, WITHOUT ROWID;
 `}
 
 // Open the store in dir for writing, made if it is not there. One process at a time: a second writer would fork the audit.

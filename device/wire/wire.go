@@ -10,6 +10,8 @@
 //	                         header Nisse-Query
 //	POST /v1/revoke          body: envelope of Revocation      answer: envelope of Status
 //	                         header Nisse-Query
+//	POST /v1/anchor          body: envelope of an order        answer: envelope of Status
+//	                         header Nisse-Query
 //	POST /v1/resolve         body: envelope of Resolve         answer: envelope of Resolved
 //
 // A device holds at most one manifest of each privilege, signed by the root key that is pinned on the machine. It believes requests that
@@ -121,6 +123,8 @@ const (
 	ManifestExpired   Reason = "ManifestExpired"   // the manifest is past its end
 	Revoked           Reason = "Revoked"           // the manifest was revoked
 	OlderManifest     Reason = "OlderManifest"     // of a manifest that is brought: the device was given a newer one before
+	OlderAnchor       Reason = "OlderAnchor"       // of an order to anchor the audit: a later one was carried out
+	AuditIntact       Reason = "AuditIntact"       // of an order to anchor the audit: nothing is wrong with it, and it has all that was kept
 	Expired           Reason = "Expired"           // past ExpiresAt
 	NotYet            Reason = "NotYet"            // dated in the device's future
 	WindowTooLong     Reason = "WindowTooLong"     // ExpiresAt further from At than allowed
@@ -209,6 +213,8 @@ type Status struct {
 	// AuditRows and AuditHead of the chain.
 	AuditRows int64  `json:"auditRows"`
 	AuditHead string `json:"auditHead"`
+	// AuditLine that they are of; 0 until the audit was anchored anew.
+	AuditLine int64 `json:"auditLine,omitempty"`
 	// Version of nisse-device.
 	Version string `json:"version"`
 	// Problems that keep the device from doing all it should, as sentences: a clock that is behind, an audit that cannot be written.

@@ -18,11 +18,16 @@ import (
 // ErrRefused is wrapped when a note is not a checkpoint of that device by that key.
 var ErrRefused = errors.New("not a checkpoint of this device")
 
+// ErrOtherDevice is wrapped when an authentic order is for another device.
+var ErrOtherDevice = errors.New("it is for another device")
+
 // maxNote is the longest note that is looked at: a name, a number, a hash and a signature.
 const maxNote = 1 << 10
 
 // Checkpoint says that the first Rows rows of a device's audit have the root Root. The zero Checkpoint says nothing.
 type Checkpoint struct {
+	// Line of the audit: 0 until it was anchored anew, then the number of the order (see Anchor).
+	Line int64
 	Rows int64
 	Root tlog.Hash
 }
@@ -36,12 +41,17 @@ func Origin(device string) string { return origin + device }
 func DeviceOf(text string) string {
 	first, _, _ := strings.Cut(text, "\n")
 	name, _ := strings.CutPrefix(first, origin)
+	name, _, _ = strings.Cut(name, "/")
 	return name
 }
 
 // text of the note: its origin, the rows, the root. It says no time, so that a checkpoint that was lost is made again byte by byte.
 func (c Checkpoint) text(device string) string {
-	return fmt.Sprintf("%s\n%d\n%s\n", Origin(device), c.Rows, c.Root)
+	first := Origin(device)
+	if c.Line > 0 {
+		first += "/" + strconv.FormatInt(c.Line, 10)
+	}
+	return fmt.Sprintf("%s\n%d\n%s\n", first, c.Rows, c.Root)
 }
 
 // Sign the checkpoint of a device's audit.
@@ -73,6 +83,9 @@ func Open(text, device string, key ed25519.PublicKey) (Checkpoint, error) {
 	}
 	var c Checkpoint
 	if lines := strings.Split(n.Text, "\n"); len(lines) == 4 {
+		if line, ok := strings.CutPrefix(lines[0], Origin(device)+"/"); ok {
+			c.Line, _ = strconv.ParseInt(line, 10, 64)
+		}
 		c.Rows, _ = strconv.ParseInt(lines[1], 10, 64) // what does not parse is not what text makes either
 		c.Root, _ = ParseRoot(lines[2])
 	}

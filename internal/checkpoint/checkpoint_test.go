@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"nisse.io/nisse/internal/canonical"
+	"nisse.io/nisse/internal/dsse"
 )
 
 func key(seed byte) ed25519.PrivateKey {
@@ -89,7 +90,13 @@ func TestTreeIsTheOneOfTheStandard(t *testing.T) {
 }
 
 func TestNote(t *testing.T) {
-	c := Checkpoint{Rows: 7, Root: tlog.RecordHash([]byte("x"))}
+	for _, line := range []int64{0, 1_800_000_000} {
+		noteOf(t, Checkpoint{Line: line, Rows: 7, Root: tlog.RecordHash([]byte("x"))})
+	}
+}
+
+func noteOf(t *testing.T, c Checkpoint) {
+	t.Helper()
 	text, err := c.Sign("web1", key(3))
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +106,9 @@ func TestNote(t *testing.T) {
 	}
 	if got, err := Open(text, "web1", public(3)); err != nil || got != c {
 		t.Errorf("got %v, %v", got, err)
+	}
+	if got := DeviceOf(text); got != "web1" {
+		t.Errorf("it is of %q", got)
 	}
 	more, err := Checkpoint{Rows: 0}.Sign("web1", key(3))
 	if err != nil {
@@ -119,6 +129,8 @@ func TestNote(t *testing.T) {
 		"another's line":       {text + "— x AAAAAAA=\n", "web1", 3},
 		"another's line first": {strings.Replace(text, "\n\n", "\n\n— x AAAAAAA=\n", 1), "web1", 3},
 		"its line twice":       {text + text[strings.Index(text, "\n\n")+2:], "web1", 3},
+		"another line":         {strings.Replace(text, "/web1", "/web1/3", 1), "web1", 3},
+		"a line that is none":  {strings.Replace(text, "/web1", "/web1/-1", 1), "web1", 3},
 	} {
 		if got, err := Open(try.text, try.device, public(try.key)); !errors.Is(err, ErrRefused) || got != (Checkpoint{}) {
 			t.Errorf("%s: got %v, %v", name, got, err)
@@ -138,6 +150,7 @@ func TestJudge(t *testing.T) {
 		kept  Checkpoint
 		log   *log
 		rows  int64
+		line  int64
 		since int64
 		proof []string // nil: as the log proves it
 		// known root that it was asked with; the honest one when empty, and none when untold.
@@ -167,6 +180,11 @@ func TestJudge(t *testing.T) {
 		{name: "its own finding", kept: kept, log: &honest, rows: 12, since: 5, found: broken, want: Edited, row: 3},
 		{name: "its own finding, and nothing was kept", log: &honest, rows: 12, since: 5, found: broken, want: Edited, row: 3},
 		{name: "a finding from before", kept: kept, log: &honest, rows: 12, since: 4, found: broken, err: ErrOlder},
+		{name: "a new line", kept: kept, log: &forged, rows: 2, line: 7, since: 5, err: ErrAnchored},
+		{name: "a new line, and nothing was kept", log: &honest, rows: 2, line: 7},
+		{name: "the line that was kept", kept: Checkpoint{Line: 7, Rows: kept.Rows, Root: kept.Root}, log: &honest, rows: 12, line: 7, since: 5},
+		{name: "back at the line before", kept: Checkpoint{Line: 7, Rows: kept.Rows, Root: kept.Root}, log: &honest, rows: 12, since: 5, want: Truncated, row: 1},
+		{name: "from the line before", kept: Checkpoint{Line: 7, Rows: kept.Rows, Root: kept.Root}, log: &honest, rows: 12, since: 4, err: ErrOlder},
 		{name: "a finding in words that nobody knows", kept: kept, log: &honest, rows: 12, since: 5, found: &Finding{"Eaten", -3, strings.Repeat("x", 1<<20)}, want: Forked},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,7 +194,9 @@ func TestJudge(t *testing.T) {
 			}
 			if c.rows > 0 {
 				var err error
-				if r.Checkpoint, err = c.log.at(t, c.rows).Sign("web1", key(3)); err != nil {
+				now := c.log.at(t, c.rows)
+				now.Line = c.line
+				if r.Checkpoint, err = now.Sign("web1", key(3)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -239,5 +259,52 @@ func TestReplyIsTheDevicesOwn(t *testing.T) {
 	}
 	if _, err := OpenReply(env, "web1", public(3)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAnchor(t *testing.T) {
+	good := Anchor{Device: "web1", Line: 1_800_000_000, Before: 0, Rows: 5, Root: tlog.RecordHash([]byte("x")).String(), Trouble: Edited, Row: 3, Reason: "disk restored", At: 1_800_000_000}
+	order, err := good.Sign(key(9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenAnchor(order, "web1", public(9))
+	good.V = Version
+	if err != nil || a != good || a.Kept() != (Checkpoint{Rows: 5, Root: tlog.RecordHash([]byte("x"))}) {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if a, by, err := ReadAnchor(order); err != nil || a != good || by != dsse.KeyID(public(9)) {
+		t.Errorf("got %+v by %s, %v", a, by, err)
+	}
+	if _, err := OpenAnchor(order, "web1", public(8)); !errors.Is(err, dsse.ErrRefused) {
+		t.Errorf("another key: %v", err)
+	}
+	if _, err := OpenAnchor(order, "web2", public(9)); !errors.Is(err, ErrOtherDevice) {
+		t.Errorf("another device: %v", err)
+	}
+	if _, err := OpenAnchor(order+strings.Repeat(" ", 4000), "web1", public(9)); !errors.Is(err, dsse.ErrRefused) {
+		t.Errorf("a long one: %v", err)
+	}
+	for name, change := range map[string]func(*Anchor){
+		"no later line": func(a *Anchor) { a.Before = a.Line }, "a line before the first": func(a *Anchor) { a.Before = -1 }, "a line that is no number here": func(a *Anchor) { a.Line = 1 << 53 },
+		"nothing was kept": func(a *Anchor) { a.Rows = 0 }, "no root": func(a *Anchor) { a.Root = "x" }, "a long reason": func(a *Anchor) { a.Reason = strings.Repeat("x", 301) },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := bad.Sign(key(9)); err == nil {
+			t.Errorf("%s: it was signed", name)
+		}
+		env, err := dsse.Sign(key(9), TypeAnchor, bad) // by somebody else's program
+		if err != nil {
+			continue // not even canonical
+		}
+		if _, err := OpenAnchor(string(env), "web1", public(9)); !errors.Is(err, dsse.ErrRefused) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	// The longest reason of the longest characters is kept in a row as a whole.
+	good.Reason = strings.Repeat("\U0001F600", 300)
+	if order, err = good.Sign(key(9)); err != nil || len(order) > 4096 {
+		t.Errorf("%d bytes, %v", len(order), err)
 	}
 }

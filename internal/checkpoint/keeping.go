@@ -9,12 +9,17 @@ import (
 	"strings"
 )
 
-// KeyBroken of what was found, in a keeping. Every other key is the number of rows of a checkpoint.
-const KeyBroken = "broken"
+// Keys of a keeping: of what was found, and of the order that the line began by. Every other key is the number of rows of a checkpoint.
+const (
+	KeyBroken = "broken"
+	KeyAnchor = "anchor"
+)
 
 // Entry is a checkpoint in a keeping: the data of a ConfigMap, by the number of rows.
 type Entry struct {
 	Root string `json:"root"`
+	// Line of the audit, when it was anchored anew.
+	Line int64 `json:"line,omitempty"`
 	// At in RFC 3339 by the manager's clock, and Now in Unix seconds by the device's.
 	At  string `json:"at"`
 	Now int64  `json:"now"`
@@ -51,7 +56,7 @@ func ReadEntry(data map[string]string, key string) (Entry, Checkpoint, error) {
 	if err != nil {
 		return Entry{}, Checkpoint{}, fmt.Errorf("%s: %w", key, err)
 	}
-	return e, Checkpoint{rows, root}, nil
+	return e, Checkpoint{Line: e.Line, Rows: rows, Root: root}, nil
 }
 
 // ReadBroken of a keeping; nil when nothing was found.

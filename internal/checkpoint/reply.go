@@ -92,6 +92,10 @@ var (
 	ErrOlder = errors.New("the reply may be older than the checkpoint that was kept")
 )
 
+// ErrAnchored is what a reply can be that is signed and is no part of what was kept: the device has begun a new line of its audit. Whether it was
+// ordered to is told by the order.
+var ErrAnchored = errors.New("the device has begun a new line of its audit")
+
 // Judge a reply by what was kept. nil: the audit as it is now contains all that was kept, and the checkpoint may be kept in turn. A *Finding: the
 // device itself has signed that it does not.
 //
@@ -99,12 +103,17 @@ var (
 // and play it as their loss. That is told by the root, which nobody knows before those rows are there, and not by a clock: a device's may be put
 // forward and back. A reply that is in order proves itself, whomever it was given to.
 func Judge(kept Checkpoint, r Opened) error {
-	accuses := r.Finding != nil || r.At.Rows < kept.Rows
+	back := r.At.Rows > 0 && r.At.Line < kept.Line
+	accuses := r.Finding != nil || r.At.Rows < kept.Rows || back
 	switch {
+	case kept.Rows > 0 && r.At.Line > kept.Line:
+		return ErrAnchored
 	case accuses && kept.Rows > 0 && (r.Since != kept.Rows || r.Known != kept.Root.String()):
 		return ErrOlder
 	case r.Finding != nil:
 		return r.Finding.Bounded()
+	case back:
+		return &Finding{Truncated, 1, fmt.Sprintf("line %d was kept, and the device is back at line %d", kept.Line, r.At.Line)}
 	case r.At.Rows < kept.Rows:
 		return &Finding{Truncated, r.At.Rows + 1, fmt.Sprintf("%d rows were kept, the device has %d", kept.Rows, r.At.Rows)}
 	case r.At.Rows == kept.Rows && r.At.Root == kept.Root, kept.Rows == 0:

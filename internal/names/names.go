@@ -56,3 +56,8 @@ func Manifest(device, privilege string) string {
 
 // Audit is the name of the ConfigMap that keeps the checkpoints of a device's audit. Neither part has a dot.
 func Audit(namespace, device string) string { return "audit." + namespace + "." + device }
+
+// AuditLine is the name of the ConfigMap that keeps those of a line of the audit that has ended.
+func AuditLine(namespace, device string, line int64) string {
+	return fmt.Sprintf("%s.%d", Audit(namespace, device), line)
+}

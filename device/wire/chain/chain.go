@@ -31,6 +31,8 @@ const (
 	Manifest Kind = "manifest"
 	// Revoked is written when manifests are revoked. Args says up to which epoch, and who ordered it.
 	Revoked Kind = "revoked"
+	// Anchor is the first row of a line that the root key has ordered. Args is the order.
+	Anchor Kind = "anchor"
 )
 
 // MaxArgs bytes of arguments are kept in a row; ArgsHash covers all of them.

@@ -22,6 +22,8 @@ type Record struct {
 // Expect is what was seen of the chain before, elsewhere: so many rows, the last with this hash, and all of them with this root. What is zero
 // expects nothing.
 type Expect struct {
+	// Line of the audit that it was seen of; it is for whoever gives the rows to compare.
+	Line int64
 	Rows int64
 	Head string
 	Root tlog.Hash
