@@ -37,8 +37,8 @@ func TestModelAway(t *testing.T) {
 	told(s, map[string]int{"I have had no answer": 1})
 }
 
-// The homeserver dies for half a minute while a gate waits to be shown, and again while one waits for its answer and words are sent.
-func TestHomeserverAway(t *testing.T) {
+// The homeserver dies for half a minute before a gate could be shown: it is shown afterwards, once.
+func TestHomeserverAwayWhenAGateOpens(t *testing.T) {
 	t.Parallel()
 	s := stack.Start(t, stack.Options{OwnHome: true})
 	s.Say("Write the disk usage of the machine into " + s.Files + "/report.txt")
@@ -48,7 +48,19 @@ func TestHomeserverAway(t *testing.T) {
 	lasts(s, 30*time.Second)
 	s.Home.Restart(t)
 	s.Hear("nisse-gates", `approve rev-1`)
+	if err := s.Decide(g, "by-kubectl", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Closed(api.ResultDone)
+	told(s, map[string]int{"Plan rev-1 of ops for": 1, "disk usage is in": 1, "rev-1 approved by lucas": 1})
+	once(s)
+}
 
+// The homeserver dies for half a minute while a gate waits for its answer and words are sent.
+func TestHomeserverAway(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, stack.Options{OwnHome: true})
+	g, _ := planned(s)
 	for range 5 {
 		s.Say("status")
 	}

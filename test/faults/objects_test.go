@@ -110,6 +110,7 @@ func TestAgentsThatNameWhatIsMissing(t *testing.T) {
 // An Agent without a room, and then with one: it comes in by itself, and what people say there is heard. As its device is missing, they
 // are told that too.
 func TestRoomThatDoesNotExist(t *testing.T) {
+	t.Parallel()
 	const alias, missing = "later", "Device web9 does not exist."
 	s := stack.Start(t, stack.Options{Agent: func(a *api.Agent) { a.Spec.Devices = []string{stack.Device} }})
 	var a api.Agent
@@ -189,6 +190,7 @@ func TestIdentityOfTwo(t *testing.T) {
 // A model that is not there, by its name and by its address: the room and the item say so, and the work goes on once it is there. The
 // test plays the kubelet that brings the mended configuration.
 func TestModelThatDoesNotExist(t *testing.T) {
+	t.Parallel()
 	const missing = "no-such-model"
 	var good api.Models
 	s := stack.Start(t, stack.Options{Agent: func(a *api.Agent) {

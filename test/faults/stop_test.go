@@ -14,6 +14,7 @@ import (
 
 // What is asked for and stopped before the cluster has heard of either never begins, and begins when the person says so.
 func TestStopBeforeTheItemExists(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ cut, mend func(*stack.Stack) }{
 		"the gateway is down": {
 			cut:  func(s *stack.Stack) { s.Kill("gateway") },
@@ -34,6 +35,7 @@ func TestStopBeforeTheItemExists(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := stack.Start(t, stack.Options{})
 			tc.cut(s)
 			s.Say("Write the disk usage of the machine into " + s.Files + "/report.txt")
