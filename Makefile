@@ -61,6 +61,10 @@ images: ## Build the container images into dist/images, without a container daem
 bench: ## Measure what docs/performance.md publishes.
 	hack/bench.sh
 
+.PHONY: bench-device
+bench-device: ## Measure one call of nisse-device beside ssh, its memory and its size.
+	hack/bench-device.sh
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (30s).
 	hack/fuzz.sh $(or $(FUZZTIME),30s)
