@@ -12,6 +12,7 @@ import (
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -186,13 +187,13 @@ func (m *Manifest) validate() error {
 	if l.WriteBytes < 1 || l.WriteBytes > 1<<20 || l.OutputBytes < 1 || l.OutputBytes > 4<<20 || l.TimeoutSeconds < 1 || l.TimeoutSeconds > MaxTimeoutSeconds {
 		return errors.New("limits: writeBytes 1 to 1048576, outputBytes 1 to 4194304 and timeoutSeconds 1 to 300 are all required")
 	}
-	for capability, rules := range m.Paths {
+	for _, capability := range slices.Sorted(maps.Keys(m.Paths)) { // in order: what is said of a manifest stands in a status, and must not flap
 		switch capability {
 		case FSRead, FSWrite, FSList, FSStat:
 		default:
 			return fmt.Errorf("paths.%s: known are fs.read, fs.write, fs.list, fs.stat", capability)
 		}
-		if err := each("paths."+capability, rules, func(r PathRule) error { return r.validate(capability) }); err != nil {
+		if err := each("paths."+capability, m.Paths[capability], func(r PathRule) error { return r.validate(capability) }); err != nil {
 			return err
 		}
 	}
@@ -268,7 +269,7 @@ func (c Command) validate(maxTimeout int) error {
 			return fmt.Errorf("argument %q contains a NUL byte", a)
 		}
 	}
-	for name := range c.Slots {
+	for _, name := range slices.Sorted(maps.Keys(c.Slots)) {
 		if !used[name] {
 			return fmt.Errorf("slots.%s is not used in argv", name)
 		}

@@ -252,6 +252,29 @@ func TestParseRefuses(t *testing.T) {
 }
 
 // Case 42: a list that names a wrapper names everything.
+// What is wrong with a manifest stands in its status, which is compared with what stood there before: of several faults it is always the same.
+func TestRefusesInOneOrder(t *testing.T) {
+	for name, text := range map[string]string{
+		"paths": strings.NewReplacer("{glob: /etc/hostname,", "{glob: /etc/,", `"/srv/nisse/*.txt"`, "/srv/").Replace(sample()),
+		"slots": strings.Replace(sample(), "slots: {count: {type: integer, dash: true}}", "slots: {count: {type: integer}, a: {type: word}, b: {type: word}, c: {type: word}}", 1),
+	} {
+		first := ""
+		for range 50 {
+			_, err := Parse([]byte(text))
+			if err == nil {
+				t.Fatalf("%s: taken", name)
+			}
+			if first == "" {
+				first = err.Error()
+			}
+			if err.Error() != first {
+				t.Errorf("%s: once %q, then %q", name, first, err)
+				break
+			}
+		}
+	}
+}
+
 func TestWrappersCannotBeListed(t *testing.T) {
 	parse(t, sample())
 	for _, program := range []string{"/bin/sh", "/bin/bash", "/usr/bin/env", "/bin/busybox", "/usr/bin/xargs", "/usr/bin/sudo", "/usr/bin/nice", "/usr/bin/python3.13",
