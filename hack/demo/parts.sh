@@ -1,7 +1,7 @@
 # What the demo consists of, one function a part; each may run again at any time and changes only what is missing or old.
 # Sourced by up.sh. The accounts at the homeserver:
 person_account=you
-agent_accounts=(nisse-ops nisse-gates nisse-e2e) # the last one for the end-to-end tests
+agent_accounts=(nisse-ops nisse-gates nisse-e2e nisse-e2e-2 nisse-e2e-3) # the last three for the end-to-end tests
 
 bring_cluster() {
   local version

@@ -31,7 +31,7 @@ const (
 func (r *Rig) Pod(ctx context.Context, c Component) (*corev1.Pod, error) {
 	in, labels := client.InNamespace(System), client.MatchingLabels{"app.kubernetes.io/component": string(c)}
 	if c == AgentPod {
-		in, labels = client.InNamespace(Namespace), client.MatchingLabels{"nisse.io/agent": Agent}
+		in, labels = client.InNamespace(Namespace), client.MatchingLabels{"nisse.io/agent": r.Agent}
 	}
 	var l corev1.PodList
 	if err := r.Admin.List(ctx, &l, in, labels); err != nil {

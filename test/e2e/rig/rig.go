@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +37,7 @@ const (
 	System    = "nisse-system"
 	Device    = "web1"
 	Person    = "lucas"
-	Agent     = "e2e"
+	Agent     = "e2e" // and those of a crew, whose names begin with it
 	Server    = "nisse.local"
 	Gates     = id.UserID("@nisse-gates:" + Server)
 	Account   = id.UserID("@nisse-e2e:" + Server)
@@ -57,6 +58,9 @@ type Rig struct {
 	Dir string
 	// NodeIP is the address on which the programs of this machine listen for pods.
 	NodeIP string
+	// Agent that works in Room, and its account.
+	Agent   string
+	Account id.UserID
 }
 
 var (
@@ -71,8 +75,8 @@ func Main(m *testing.M) {
 	code := m.Run()
 	if shared != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
-		if err := shared.remove(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "remove the tests' agent:", err)
+		if err := shared.remove(ctx, crew...); err != nil {
+			fmt.Fprintln(os.Stderr, "remove the tests' agents:", err)
 		}
 		cancel()
 	}
@@ -94,7 +98,7 @@ func Open(t testing.TB) *Rig {
 }
 
 func open(ctx context.Context) (*Rig, error) {
-	r := &Rig{Dir: filepath.Join(os.Getenv("NISSE_RUN"), "demo"), NodeIP: os.Getenv("NODEIP")}
+	r := &Rig{Dir: filepath.Join(os.Getenv("NISSE_RUN"), "demo"), NodeIP: os.Getenv("NODEIP"), Agent: Agent, Account: Account}
 	if os.Getenv("NISSE_RUN") == "" || r.NodeIP == "" {
 		return nil, errors.New("NISSE_RUN and NODEIP are not set")
 	}
@@ -112,10 +116,44 @@ func open(ctx context.Context) (*Rig, error) {
 	if r.You, err = person.Login(ctx, person.Account{Homeserver: r.Fact("matrix-url"), Name: "you", Password: r.Fact("password")}); err != nil {
 		return nil, err
 	}
-	if err := r.remove(ctx); err != nil {
+	if err := r.remove(ctx, crew...); err != nil {
 		return nil, err
 	}
-	return r, r.addAgent(ctx)
+	if err := r.addAgent(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.isReady(ctx)
+}
+
+// crew are the agents that the tests may add; the accounts are the demo's.
+var crew = []string{Agent, Agent + "-2", Agent + "-3"}
+
+// Crew returns the rig three times, each with an agent and a room of its own, so that three stories go on beside each other. Those that are
+// not the tests' usual agent are gone with the test.
+func Crew(t testing.TB) []*Rig {
+	t.Helper()
+	first := Open(t)
+	all := []*Rig{first}
+	t.Cleanup(func() {
+		if err := first.remove(context.WithoutCancel(t.Context()), crew[1:]...); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range crew[1:] {
+		r := *first
+		r.Agent, r.Account = name, id.UserID("@nisse-"+name+":"+Server)
+		if err := r.addAgent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, &r)
+	}
+	for _, r := range all {
+		if err := r.isReady(t.Context()); err != nil {
+			r.Dump(t)
+			t.Fatal(err)
+		}
+	}
+	return all
 }
 
 // Fact that the demo wrote down; empty when it did not.
@@ -127,22 +165,27 @@ func (r *Rig) Fact(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// addAgent makes the tests' agent, like the demo's but in a fresh room.
+// addAgent makes the rig's agent, like the demo's but in a fresh room.
 func (r *Rig) addAgent(ctx context.Context) error {
 	var err error
-	if r.Room, err = r.You.CreateRoom(ctx, person.RoomOptions{Name: "end-to-end", Invite: []id.UserID{Account, Gates}}); err != nil {
+	if r.Room, err = r.You.CreateRoom(ctx, person.RoomOptions{Name: "end-to-end", Invite: []id.UserID{r.Account, Gates}}); err != nil {
 		return err
 	}
 	var demo api.Agent
 	if err := r.Admin.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "ops"}, &demo); err != nil {
 		return fmt.Errorf("the demo's agent: %w", err)
 	}
-	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Agent}, Spec: *demo.Spec.DeepCopy()}
-	a.Spec.Conversation.Matrix = api.MatrixConversation{UserID: Account.String(), Room: r.Room.String()}
+	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: r.Agent}, Spec: *demo.Spec.DeepCopy()}
+	a.Spec.Conversation.Matrix = api.MatrixConversation{UserID: r.Account.String(), Room: r.Room.String()}
 	if err := r.Admin.Create(ctx, a); err != nil {
 		return fmt.Errorf("make the tests' agent: %w", err)
 	}
-	return Poll(ctx, 2*Patience, func(ctx context.Context) error { return r.AgentReady(ctx, Agent) })
+	return nil
+}
+
+// isReady waits for the rig's agent.
+func (r *Rig) isReady(ctx context.Context) error {
+	return Poll(ctx, 2*Patience, func(ctx context.Context) error { return r.AgentReady(ctx, r.Agent) })
 }
 
 // AgentReady is nil once an agent is ready and in its room.
@@ -165,29 +208,32 @@ func (r *Rig) AgentReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove what earlier tests left: their agent, its work and its log.
-func (r *Rig) remove(ctx context.Context) error {
+// remove what earlier tests left of these agents: themselves, their work and their logs.
+func (r *Rig) remove(ctx context.Context, agents ...string) error {
 	var items api.WorkItemList
 	if err := r.Admin.List(ctx, &items, client.InNamespace(Namespace)); err != nil {
 		return err
 	}
+	var gone []client.Object
 	for i := range items.Items {
-		if items.Items[i].Spec.Agent == Agent {
+		if slices.Contains(agents, items.Items[i].Spec.Agent) {
 			if err := r.Admin.Delete(ctx, &items.Items[i]); client.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}
 	}
-	at := metav1.ObjectMeta{Namespace: Namespace, Name: Agent}
-	log := metav1.ObjectMeta{Namespace: Namespace, Name: "state-agent-" + Agent + "-0"}
-	pod := metav1.ObjectMeta{Namespace: Namespace, Name: "agent-" + Agent + "-0"}
-	for _, o := range []client.Object{&api.Agent{ObjectMeta: at}, &corev1.PersistentVolumeClaim{ObjectMeta: log}} {
-		if err := r.Admin.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
-			return err
+	for _, name := range agents {
+		a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}}
+		log := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "state-agent-" + name + "-0"}}
+		for _, o := range []client.Object{a, log} {
+			if err := r.Admin.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
+				return err
+			}
 		}
+		gone = append(gone, a, log, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "agent-" + name + "-0"}})
 	}
 	return Poll(ctx, Patience, func(ctx context.Context) error {
-		for _, o := range []client.Object{&api.Agent{ObjectMeta: at}, &corev1.Pod{ObjectMeta: pod}, &corev1.PersistentVolumeClaim{ObjectMeta: log}} {
+		for _, o := range gone {
 			if err := r.Admin.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%T %s is still there: %w", o, o.GetName(), err)
 			}
