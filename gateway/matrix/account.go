@@ -124,9 +124,9 @@ func (t Timing) withDefaults() Timing {
 // Account of ours.
 type Account struct {
 	Options
-	client *mautrix.Client
-	log    *slog.Logger
-	wake   chan struct{} // rooms changed: the sender may go on
+	home homeserver
+	log  *slog.Logger
+	wake chan struct{} // rooms changed: the sender may go on
 
 	mu    sync.Mutex
 	state State
@@ -145,7 +145,7 @@ func New(o Options) (*Account, error) {
 	o.Timing = o.Timing.withDefaults()
 	client.Client, client.ResponseSizeLimit = httpClient(), o.Timing.Answer
 	return &Account{
-		Options: o, client: client, log: o.Log.With("account", o.UserID.String()),
+		Options: o, home: homeserver{client}, log: o.Log.With("account", o.UserID.String()),
 		wake: make(chan struct{}, 1), ready: map[id.RoomID]bool{},
 	}, nil
 }

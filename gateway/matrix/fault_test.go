@@ -21,6 +21,9 @@ type fault struct {
 	away, elsewhere string
 	leads           atomic.Bool
 	blind           atomic.Value // of the room with this ID, a string, the history cannot be read
+	// Requests whose path holds about are answered hollow, with nothing else, so many times; what they ask for is not done.
+	about, hollow string
+	hollows       atomic.Int64
 }
 
 // through lets the account reach its homeserver by way of f.
@@ -39,6 +42,11 @@ func (w *world) through(f *fault) {
 func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.leads.Load() && strings.HasSuffix(r.URL.Path, f.away) {
 		http.Redirect(w, r, f.elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+		return
+	}
+	if f.about != "" && strings.Contains(r.URL.Path, f.about) && f.hollows.Add(-1) >= 0 {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(f.hollow))
 		return
 	}
 	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.lose.Add(-1) >= 0 {

@@ -71,10 +71,7 @@ func (a *Account) missing(ctx context.Context, room id.RoomID, t mautrix.SyncTim
 // page of a room's history, going back. One that is too long is asked for in fewer events.
 func (a *Account) page(ctx context.Context, room id.RoomID, from string) (page *mautrix.RespMessages, err error) {
 	for size := pageSize; ; size = less(size) {
-		err = patiently(ctx, func() (err error) {
-			page, err = a.client.Messages(ctx, room, from, "", mautrix.DirectionBackward, nil, size)
-			return err
-		})
+		page, err = a.home.page(ctx, room, from, size)
 		if !tooLong(err) || size == 1 {
 			return page, err
 		}

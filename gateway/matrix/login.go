@@ -15,7 +15,6 @@ import (
 
 	"maunium.net/go/mautrix"
 	"maunium.net/go/mautrix/id"
-	"maunium.net/go/mautrix/synapseadmin"
 
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/telemetry"
@@ -93,13 +92,12 @@ func (a *Account) login(ctx context.Context) error {
 	}
 	if ok {
 		a.as(kept)
-		var who *mautrix.RespWhoami
-		err := patiently(ctx, func() (err error) { who, err = a.client.Whoami(ctx); return err })
+		who, err := a.home.whoami(ctx)
 		switch {
-		case err == nil && who.UserID == a.UserID:
+		case err == nil && who == a.UserID:
 			return nil
 		case err == nil:
-			return fmt.Errorf("the kept session of %s belongs to %s now", a.UserID, who.UserID)
+			return fmt.Errorf("the kept session of %s belongs to %s now", a.UserID, who)
 		case !errors.Is(err, mautrix.MUnknownToken):
 			return fmt.Errorf("ask whose session it is: %w", err)
 		}
@@ -108,7 +106,7 @@ func (a *Account) login(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.client.ClearCredentials()
+	a.home.client.ClearCredentials()
 	fresh := false
 	if !ok {
 		if fresh, err = a.register(ctx, password); err != nil {
@@ -139,23 +137,20 @@ func (a *Account) login(ctx context.Context) error {
 }
 
 // enterPassword logs in, on the same device again if there was one.
-func (a *Account) enterPassword(ctx context.Context, password, device string) (res *mautrix.RespLogin, err error) {
-	err = patiently(ctx, func() (err error) {
-		res, err = a.client.Login(ctx, &mautrix.ReqLogin{
-			Type:                     mautrix.AuthTypePassword,
-			Identifier:               mautrix.UserIdentifier{Type: mautrix.IdentifierTypeUser, User: a.UserID.String()},
-			Password:                 password,
-			DeviceID:                 id.DeviceID(device),
-			InitialDeviceDisplayName: "Nisse gateway",
-		})
-		return err
+func (a *Account) enterPassword(ctx context.Context, password, device string) (*mautrix.RespLogin, error) {
+	return a.home.login(ctx, &mautrix.ReqLogin{
+		Type:                     mautrix.AuthTypePassword,
+		Identifier:               mautrix.UserIdentifier{Type: mautrix.IdentifierTypeUser, User: a.UserID.String()},
+		Password:                 password,
+		DeviceID:                 id.DeviceID(device),
+		InitialDeviceDisplayName: "Nisse gateway",
 	})
-	return res, err
 }
 
 // as lets the client speak with a session.
 func (a *Account) as(s store.Session) {
-	a.client.UserID, a.client.DeviceID, a.client.AccessToken = a.UserID, id.DeviceID(s.DeviceID), s.Token
+	c := a.home.client
+	c.UserID, c.DeviceID, c.AccessToken = a.UserID, id.DeviceID(s.DeviceID), s.Token
 }
 
 // register makes the account if it may, and tells whether it did; one that exists stays as it is.
@@ -168,13 +163,7 @@ func (a *Account) register(ctx context.Context, password string) (made bool, err
 	if err != nil {
 		return false, fmt.Errorf("user ID %s: %w", a.UserID, err)
 	}
-	err = patiently(ctx, func() error {
-		_, err := (&synapseadmin.Client{Client: a.client}).SharedSecretRegister(ctx, secret, synapseadmin.ReqSharedSecretRegister{
-			Username: local, Password: password, InhibitLogin: true,
-		})
-		return err
-	})
-	switch {
+	switch err = a.home.register(ctx, secret, local, password); {
 	case err == nil:
 		telemetry.Changed(ctx, a.log, "account.registered", telemetry.Event{Agent: a.Agent, Cause: a.UserID.String()})
 		return true, nil

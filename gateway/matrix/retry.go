@@ -95,9 +95,10 @@ func retryAfter(err error) (time.Duration, bool) {
 
 // away tells whether an error says that the homeserver is not there, rather than that it refuses.
 func away(err error) bool {
+	var lacks *lackError
 	var he mautrix.HTTPError
 	if !errors.As(err, &he) {
-		return errors.Is(err, context.DeadlineExceeded)
+		return errors.As(err, &lacks) || errors.Is(err, context.DeadlineExceeded)
 	}
 	if he.RespError == nil && he.WrappedError != nil {
 		return true // no answer at all, or not one of a homeserver

@@ -118,11 +118,10 @@ func (a *Account) resolve(ctx context.Context) (id.RoomID, error) {
 	if strings.HasPrefix(a.Wanted, "!") {
 		room = id.RoomID(a.Wanted)
 	} else {
-		var res *mautrix.RespAliasResolve
-		err := patiently(ctx, func() (err error) { res, err = a.client.ResolveAlias(ctx, id.RoomAlias(a.Wanted)); return err })
+		found, err := a.home.alias(ctx, a.Wanted)
 		switch {
 		case err == nil:
-			room = res.RoomID
+			room = found
 		case away(err) || errors.Is(err, mautrix.MUnknownToken):
 			a.setRoom(room)
 			return room, fmt.Errorf("look up %s: %w", a.Wanted, err)
@@ -147,15 +146,15 @@ func (a *Account) setRoom(room id.RoomID) {
 
 // enter makes sure that the account is in the room and may write there: joined, and the room not encrypted.
 func (a *Account) enter(ctx context.Context, room id.RoomID) error {
-	var joined *mautrix.RespJoinedRooms
-	if err := patiently(ctx, func() (err error) { joined, err = a.client.JoinedRooms(ctx); return err }); err != nil {
+	joined, err := a.home.joined(ctx)
+	if err != nil {
 		return fmt.Errorf("list joined rooms: %w", err)
 	}
-	if !slices.Contains(joined.JoinedRooms, room) {
-		err := patiently(ctx, func() error { _, err := a.client.JoinRoomByID(ctx, room); return err })
+	if !slices.Contains(joined, room) {
+		err := a.home.join(ctx, room.String())
 		if err != nil && !away(err) && strings.HasPrefix(a.Wanted, "#") {
 			// A public room of another server can be joined by its alias only.
-			err = patiently(ctx, func() error { _, err := a.client.JoinRoom(ctx, a.Wanted, nil); return err })
+			err = a.home.join(ctx, a.Wanted)
 		}
 		switch {
 		case err == nil:
@@ -167,33 +166,28 @@ func (a *Account) enter(ctx context.Context, room id.RoomID) error {
 			return &roomError{RoomNotFound, fmt.Sprintf("%s is not in the room and cannot join it (%s). Invite %s.", a.UserID, explain(err), a.UserID)}
 		}
 	}
-	var encryption event.EncryptionEventContent
-	err := patiently(ctx, func() error { return a.client.StateEvent(ctx, room, event.StateEncryption, "", &encryption) })
-	switch {
+	switch _, err := a.home.encryption(ctx, room); {
 	case errors.Is(err, mautrix.MNotFound):
 		a.setReady(room, true)
 		return nil
 	case err == nil:
 		a.setReady(room, false)
 		return &roomError{RoomEncrypted, "The room is encrypted, which this version cannot read. Use a room without encryption."}
+	default:
+		return fmt.Errorf("ask whether %s is encrypted: %w", room, err)
 	}
-	return fmt.Errorf("ask whether %s is encrypted: %w", room, err)
 }
 
 // invite asks the approvals account in, if this account may. The hint tells people what is left for them to do.
 func (a *Account) invite(ctx context.Context, room id.RoomID) (hint string, err error) {
-	var member event.MemberEventContent
-	err = patiently(ctx, func() error { return a.client.StateEvent(ctx, room, event.StateMember, a.Approvals.String(), &member) })
+	member, err := a.home.membership(ctx, room, a.Approvals)
 	switch {
-	case err == nil && (member.Membership == event.MembershipJoin || member.Membership == event.MembershipInvite):
+	case err == nil && (member == event.MembershipJoin || member == event.MembershipInvite):
 		return "", nil
 	case err != nil && !errors.Is(err, mautrix.MNotFound):
 		return "", fmt.Errorf("look for %s: %w", a.Approvals, err)
 	}
-	err = patiently(ctx, func() error {
-		_, err := a.client.InviteUser(ctx, room, &mautrix.ReqInviteUser{UserID: a.Approvals})
-		return err
-	})
+	err = a.home.invite(ctx, room, a.Approvals)
 	switch {
 	case err == nil:
 		return "", nil

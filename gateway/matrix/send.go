@@ -25,9 +25,6 @@ import (
 	"nisse.io/nisse/internal/telemetry"
 )
 
-// sendTimeout of one request. Beyond it nobody knows whether the message was taken, so it is looked for.
-const sendTimeout = time.Minute
-
 // maxDoublings of the time between attempts at a message that is refused: with 15 s, a quarter of an hour.
 const maxDoublings = 6
 
@@ -183,7 +180,6 @@ func refused(err error) bool {
 // say one message. If an earlier attempt may have reached the homeserver, it is looked for first: the homeserver forgets transaction
 // IDs when it restarts, and with a new login.
 func (a *Account) say(ctx context.Context, o store.Outbound) error {
-	room := id.RoomID(o.Room)
 	if o.Sending {
 		found, err := a.find(ctx, o)
 		if err != nil {
@@ -202,18 +198,12 @@ func (a *Account) say(ctx context.Context, o store.Outbound) error {
 		return err
 	}
 	crashpoint.Hit("gateway.outbox.before")
-	var res *mautrix.RespSendEvent
-	err = patiently(ctx, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-		defer cancel()
-		res, err = a.client.SendMessageEvent(ctx, room, event.EventMessage, body, mautrix.ReqSendEvent{TransactionID: transaction(o.ID)})
-		return err
-	})
+	e, err := a.home.send(ctx, id.RoomID(o.Room), body, transaction(o.ID))
 	if err != nil {
 		return fmt.Errorf("send %s: %w", o.ID, err)
 	}
 	crashpoint.Hit("gateway.outbox.after")
-	if err := a.sent(ctx, o, res.EventID); err != nil {
+	if err := a.sent(ctx, o, e); err != nil {
 		return err
 	}
 	telemetry.Changed(ctx, a.log, "message.sent", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})

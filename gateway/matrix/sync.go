@@ -98,13 +98,7 @@ func (a *Account) read(ctx context.Context, since string, last int, poll time.Du
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, poll+time.Minute)
 	defer cancel()
-	var res *mautrix.RespSync
-	err = patiently(reqCtx, func() (err error) {
-		res, err = a.client.FullSyncRequest(reqCtx, mautrix.ReqSync{
-			Since: since, Timeout: int(poll.Milliseconds()), FilterID: filter, SetPresence: event.PresenceOffline,
-		})
-		return err
-	})
+	res, err := a.home.sync(reqCtx, mautrix.ReqSync{Since: since, Timeout: int(poll.Milliseconds()), FilterID: filter, SetPresence: event.PresenceOffline})
 	if err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
