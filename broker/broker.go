@@ -80,8 +80,9 @@ func New(c Config, w World) *Broker {
 	deviceClient := devices.NewClient(c.RequestKey, now)
 	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now, w.Metrics)
 	registry.Replicate(c.Replicas)
+	plans := &plan.Submitter{Live: reader, API: w.Live, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace}
 	dispatcher := &dispatch.Dispatcher{
-		Live: reader, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,
+		Live: reader, Asker: plans, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,
 		Meter: m, Log: c.Log, Now: now, Namespace: c.Namespace,
 	}
 	auth := podauth.New(w.Kube, c.Namespace, doors.AudienceBroker)
@@ -93,7 +94,7 @@ func New(c Config, w World) *Broker {
 		tools: &mcp.Server{
 			Agents: w.Cached, Live: reader, Dispatcher: dispatcher, Report: reports, Calls: rates.New(now), Requests: rates.New(now), Meter: m, Log: c.Log,
 			Namespace: c.Namespace, Version: c.Version,
-			Plans: &plan.Submitter{Live: reader, API: w.Live, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace},
+			Plans: plans,
 		},
 	}
 }

@@ -87,7 +87,7 @@ func TestAHeldBackInformerLetsNothingRun(t *testing.T) {
 		"rev-2":  {func(r *rig) { r.submit("c9", "b") }, doors.Pending, "AwaitingApproval"},
 		"replan": {func(r *rig) { r.status(r.item, func() { r.item.Status.ClosedRevision = 1 }) }, doors.Refused, "PlanClosed"},
 		"tool":   {func(r *rig) { r.spec(r.agent, func() { r.agent.Spec.Tools.Allow = []string{"fs.read"} }) }, doors.Refused, "ToolNotAllowed"},
-		"item":   {func(r *rig) { r.newItem("wi-2"); r.activate("wi-2") }, doors.Refused, "NoPlan"},
+		"item":   {func(r *rig) { r.newItem("wi-2"); r.activate("wi-2") }, doors.Pending, "AwaitingApproval"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAHeldBackInformerNamesTheWrongItem(t *testing.T) {
 	held.freeze(t, r)
 	r.newItem("wi-2")
 	r.activate("wi-2")
-	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Refused, judge.NoPlan)
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Pending, judge.AwaitingApproval)
 	r.activate("")
 	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Refused, judge.NoWorkItem)
 	r.ran(0)

@@ -395,6 +395,18 @@ func (r *rig) submit(id string, files ...string) *v1alpha1.Plan {
 	return p
 }
 
+// asked is the plan of a call that a person is to be asked about.
+func (r *rig) asked(res doors.ToolResult) *v1alpha1.Plan {
+	r.t.Helper()
+	r.want(res, doors.Pending, "AwaitingApproval")
+	p := &v1alpha1.Plan{}
+	must(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: res.Gate}, p))
+	if !p.Spec.Call || len(p.Spec.Steps) != 1 {
+		r.t.Fatalf("asked about %+v", p.Spec)
+	}
+	return p
+}
+
 // gate is opened as the manager does.
 func (r *rig) gate(p *v1alpha1.Plan) *v1alpha1.Gate {
 	r.t.Helper()
@@ -404,6 +416,9 @@ func (r *rig) gate(p *v1alpha1.Plan) *v1alpha1.Gate {
 		Agent: "ops", WorkItem: p.Spec.WorkItem, Kind: v1alpha1.GatePlan, Subject: v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)},
 		Revision: p.Spec.Revision, Rule: "test", Digest: digest, Tier: v1alpha1.TierStandard, Title: "t", Message: "m", Approvers: []string{"lucas"}, Required: 1,
 		ExpiresAt: metav1.NewTime(time.Now().Add(time.Hour)), WindowSeconds: 600}}
+	if p.Spec.Call {
+		g.Spec.Kind = v1alpha1.GateCall
+	}
 	g.Labels = map[string]string{v1alpha1.LabelAgent: "ops", v1alpha1.LabelWorkItem: r.item.Name}
 	r.create(g)
 	return g

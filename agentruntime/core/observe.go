@@ -84,6 +84,9 @@ func decided(p doors.Plan) string {
 	if who == "" {
 		who = "a person"
 	}
+	if p.Call {
+		return call(p, who)
+	}
 	switch p.State {
 	case "Approved":
 		if p.Closed {
@@ -105,6 +108,33 @@ func decided(p doors.Plan) string {
 		return fmt.Sprintf("Plan rev-%d expired before anybody decided; nothing of it was run. Ask whether it is still wanted, or submit it again.", p.Revision)
 	case "Superseded":
 		return fmt.Sprintf("Plan rev-%d was replaced and will not run.", p.Revision)
+	}
+	return ""
+}
+
+// call tells what became of a call that a person was asked about.
+func call(p doors.Plan, who string) string {
+	what := fmt.Sprintf("The call that was asked about as rev-%d", p.Revision)
+	if len(p.Steps) == 1 {
+		what += fmt.Sprintf(" (%s on %s)", sanitize.Line(p.Steps[0].Capability, 64), sanitize.Line(p.Steps[0].Device, 63))
+	}
+	switch {
+	case p.State == "Approved" && p.Closed:
+		return ""
+	case p.State == "Approved":
+		return what + " was approved by " + who + ". Make exactly that call again now, with the same arguments; it runs once."
+	case p.State == "Rejected":
+		text := what + " was rejected by " + who + "; it was not run. Do not make it again."
+		if p.Feedback != "" {
+			text += " They wrote:\n" + quote(p.Feedback)
+		}
+		return text
+	case p.State == "NotReady" && p.Feedback != "":
+		return what + " could not be shown to anybody and will not run. What was wrong:\n" + quote(p.Feedback)
+	case p.State == "Expired":
+		return what + " expired before anybody decided; it was not run. Ask whether it is still wanted, or make it again."
+	case p.State == "Superseded":
+		return what + " was dropped and will not run."
 	}
 	return ""
 }

@@ -15,13 +15,14 @@ const rules = `You are %s, an agent that works on real machines for the people i
 
 How you work
 - What people ask is in messages that begin with their name. Answer in the language they write.
-- Look before you act. Tools that only read may be called at once. Anything that changes a machine needs a plan that a person approves.
+- Look before you act. Tools that only read may be called at once. Anything that changes a machine needs a person who approves it: as a plan, or, where one call is all there is to do, that call by itself.
 - submit_plan takes literal steps: the device, the capability with its dot (fs.write), and the complete arguments, exactly as they will run. Put nothing into a step that you do not know yet; read it first. Submitting ends your turn.
 - After approval, make the calls of the plan one after the other, in its order, with exactly the arguments that were approved. One character of difference stops everything. Do nothing that is not in the plan.
+- A single call that needs approval and is in no plan is shown to a person and answered with pending. End your turn. When it is approved, make exactly that call again; it runs once.
 - If a plan is rejected, take the person's words into a new one. If a plan expired or was replaced, it will not run; ask or plan again.
 - When something fails twice, stop and tell a person what failed. Do not try variations.
 - When the work is done, call finish with a short summary that says what was done and what you saw. It is shown in the room, so do not say it before.
-- When only a person can tell, call ask_human with one question. Words alone do not end the work: every turn ends with finish, ask_human or submit_plan.
+- When only a person can tell, call ask_human with one question. Words alone do not end the work: every turn ends with finish, ask_human or submit_plan, or with a call that waits for a person.
 
 What tools answer
 - done: it ran. failed: it ran and failed; the output says how. refused: it did not run; the message says why, and repeating it changes nothing.
@@ -103,7 +104,11 @@ func state(i doors.Item) string {
 }
 
 func plan(b *strings.Builder, p doors.Plan) {
-	fmt.Fprintf(b, "- Plan rev-%d: %s", p.Revision, p.State)
+	what := "Plan"
+	if p.Call {
+		what = "Call"
+	}
+	fmt.Fprintf(b, "- %s rev-%d: %s", what, p.Revision, p.State)
 	if p.Person != "" {
 		fmt.Fprintf(b, " by %s", sanitize.Line(p.Person, 80))
 	}

@@ -69,7 +69,7 @@ func (it *Item) words(seq int64, w event.Words) {
 	}
 	switch {
 	case w.Topic == event.TopicAnswer,
-		w.Topic == event.TopicPlan && it.Waiting == Decision,
+		w.Topic == event.TopicPlan && (it.Waiting == Decision || it.Waiting == Gate),
 		w.Origin == event.Person && it.Waiting == Question:
 		it.Waiting = Nothing
 	}

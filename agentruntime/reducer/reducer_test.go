@@ -46,6 +46,28 @@ func TestAPlanApprovedAndCarriedOut(t *testing.T) {
 	}
 }
 
+// A call that a person is asked about ends the turn; when they have decided, the model goes on and nothing is waited for any more.
+func TestACallThatAPersonIsAskedAbout(t *testing.T) {
+	w := newWorld(t)
+	w.person("put this into a file")
+	w.ask(Reply{Wanted: []Wanted{want("fs_write", `{"path":"/b"}`), want("fs_write", `{"path":"/c"}`)}})
+	w.call("fs_write", pending)
+	isWait(t, w.local()) // the second is not made
+	if w.it().Waiting != Gate || w.it().Turn.Open {
+		t.Errorf("waiting for %q, turn %+v", w.it().Waiting, w.it().Turn)
+	}
+	w.platform(event.TopicPlan, "Approved")
+	if w.it().Waiting != Nothing {
+		t.Errorf("still waiting for %q", w.it().Waiting)
+	}
+	w.ask(Reply{Wanted: []Wanted{want("fs_write", `{"path":"/b"}`)}})
+	w.call("fs_write", doors.ToolResult{Status: doors.Done, Step: 1})
+	w.ask(Reply{Wanted: []Wanted{want(Finish, `{"summary":"It is in /b."}`)}})
+	w.local()
+	w.call(Finish, done)
+	isWait(t, w.local())
+}
+
 func TestHowATurnEnds(t *testing.T) {
 	tests := map[string]struct {
 		play    func(w *world)

@@ -3,12 +3,14 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // GateKind tells what a gate asks.
-// +kubebuilder:validation:Enum=Plan;Halt
+// +kubebuilder:validation:Enum=Plan;Call;Halt
 type GateKind string
 
 const (
 	// GatePlan asks whether a plan may run.
 	GatePlan GateKind = "Plan"
+	// GateCall asks whether one call may run that the agent made outside an approved plan. Its subject is the Plan that holds that call alone.
+	GateCall GateKind = "Call"
 	// GateHalt asks how a halted or stopped item goes on: continue, replan or abandon.
 	GateHalt GateKind = "Halt"
 )
@@ -81,7 +83,7 @@ type GateHaltRef struct {
 
 // GateSpec is fixed at creation. Only the manager makes gates.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a gate is immutable"
-// +kubebuilder:validation:XValidation:rule="self.kind == 'Plan' ? (self.subject.kind == 'Plan' && has(self.revision)) : (self.subject.kind == 'WorkItem' && has(self.halt))",message="a Plan gate decides a Plan's revision, a Halt gate a WorkItem's halt"
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Halt' ? (self.subject.kind == 'WorkItem' && has(self.halt)) : (self.subject.kind == 'Plan' && has(self.revision))",message="a Plan or Call gate decides a Plan's revision, a Halt gate a WorkItem's halt"
 type GateSpec struct {
 	// agent it is about.
 	// +kubebuilder:validation:MaxLength=40
@@ -92,7 +94,7 @@ type GateSpec struct {
 	Kind GateKind `json:"kind"`
 	// subject that is decided.
 	Subject GateSubject `json:"subject"`
-	// revision of the plan, for kind Plan.
+	// revision of the plan, for kinds Plan and Call.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Revision int32 `json:"revision,omitempty"`
@@ -196,7 +198,7 @@ type GateStatus struct {
 	// +listMapKey=approval
 	// +kubebuilder:validation:MaxItems=16
 	Decisions []GateDecision `json:"decisions,omitempty"`
-	// statement is the DSSE envelope by the approval key over the approved calls; for kind Plan only.
+	// statement is the DSSE envelope by the approval key over the approved calls; for kinds Plan and Call.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Statement string `json:"statement,omitempty"`
@@ -225,6 +227,9 @@ type Gate struct {
 	// +kubebuilder:default={}
 	Status GateStatus `json:"status,omitempty"`
 }
+
+// LetsRun tells whether the gate decides calls, and not how a held item goes on.
+func (g *Gate) LetsRun() bool { return g.Spec.Kind == GatePlan || g.Spec.Kind == GateCall }
 
 // Open tells whether the gate still waits for a decision.
 func (g *Gate) Open() bool { return g.Status.Outcome == "" }

@@ -29,6 +29,7 @@ type PlanStep struct {
 
 // PlanSpec is fixed at creation.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a plan is immutable; submit another revision"
+// +kubebuilder:validation:XValidation:rule="!has(self.call) || !self.call || size(self.steps) == 1",message="a call is one step"
 type PlanSpec struct {
 	// agent that submitted it.
 	// +kubebuilder:validation:MinLength=1
@@ -44,7 +45,7 @@ type PlanSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Revision int32 `json:"revision"`
-	// callID of the submit_plan call, so that the same call cannot make two plans.
+	// callID of the submit_plan call, or of the call itself, so that the same call cannot make two plans.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	CallID string `json:"callID"`
@@ -55,6 +56,9 @@ type PlanSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Body string `json:"body,omitempty"`
+	// call: the broker made it of one call that the agent made outside an approved plan. Its gate is of kind Call.
+	// +optional
+	Call bool `json:"call,omitempty"`
 	// steps in order. A plan without steps is not ready and is shown to nobody.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50

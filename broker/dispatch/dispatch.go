@@ -43,6 +43,11 @@ type Fence interface {
 	Held(ctx context.Context) error
 }
 
+// Asker has a person asked about a single call. The item's lock is held.
+type Asker interface {
+	Ask(ctx context.Context, w judge.World, c judge.Call, allowed judge.Allowed) (doors.ToolResult, error)
+}
+
 // Dispatcher of one namespace. All fields are required.
 type Dispatcher struct {
 	Live      live.Reader
@@ -52,6 +57,7 @@ type Dispatcher struct {
 	Report    report.Writer
 	Locks     *serial.Keys
 	Fence     Fence
+	Asker     Asker
 	Events    report.Events
 	Meter     *meter.Meter
 	Log       *slog.Logger
@@ -69,7 +75,7 @@ func (d *Dispatcher) Do(ctx context.Context, agent, item string, c judge.Call) (
 	switch dec.Verdict {
 	case judge.Free:
 		return d.free(ctx, c, w, dec)
-	case judge.Run, judge.Attach, judge.Halt:
+	case judge.Run, judge.Attach, judge.Halt, judge.Ask:
 	default:
 		return Result(dec), nil
 	}
@@ -94,6 +100,8 @@ func (d *Dispatcher) Do(ctx context.Context, agent, item string, c judge.Call) (
 		return d.free(ctx, c, w, dec)
 	case judge.Halt:
 		return d.halt(ctx, w, dec)
+	case judge.Ask:
+		return d.Asker.Ask(ctx, w, c, dec.Allowed)
 	case judge.Attach:
 		return d.settle(ctx, dec.Job, false)
 	case judge.Run:

@@ -65,7 +65,7 @@ func InForce(w World) (Force, *Decision) {
 	if g == nil {
 		return with(&Decision{Verdict: Wait, Reason: AwaitingApproval, Message: rev + " waits to be shown to the people who may approve it."}, nil)
 	}
-	if g.Spec.Kind != v1alpha1.GatePlan || g.Spec.Subject.UID != string(p.UID) || g.Spec.WorkItem.UID != string(w.Item.UID) || g.Spec.Agent != w.Agent.Name {
+	if g.Spec.Kind != kind(p) || g.Spec.Subject.UID != string(p.UID) || g.Spec.WorkItem.UID != string(w.Item.UID) || g.Spec.Agent != w.Agent.Name {
 		return with(refuse(GateMismatch, "The gate %s does not decide %s. Submit another plan.", g.Name, rev), g)
 	}
 	switch g.Status.Outcome {
@@ -97,6 +97,14 @@ func InForce(w World) (Force, *Decision) {
 	return Force{p, g, s}, nil
 }
 
+// kind of gate that decides a plan.
+func kind(p *v1alpha1.Plan) v1alpha1.GateKind {
+	if p.Spec.Call {
+		return v1alpha1.GateCall
+	}
+	return v1alpha1.GatePlan
+}
+
 // revoked are those approvers who may not approve for the agent now. A statement says who might when it was signed; whoever lost the
 // right since must not have deeds done in their name, and here is the last place where the cluster can say so.
 func revoked(approvers []string, a *v1alpha1.Agent) []string {
@@ -126,13 +134,61 @@ func StepCall(s v1alpha1.PlanStep) approval.Call {
 
 // approved judges a call that needs approval.
 func approved(c Call, w World, a Allowed) *Decision {
-	f, d := InForce(w)
-	if d != nil {
+	if d := askedBefore(c, w); d != nil {
 		return d
 	}
-	d = step(c, w, a, f)
-	d.Plan, d.Gate = f.Plan, f.Gate
+	f, d := InForce(w)
+	if d == nil {
+		d = step(c, w, a, f)
+		d.Plan, d.Gate = f.Plan, f.Gate
+	}
+	if askable(c, w, d) {
+		return &Decision{Verdict: Ask, Plan: d.Plan, Gate: d.Gate}
+	}
 	return d
+}
+
+// askedBefore answers a call by its ID that a person was asked about, when something has replaced it since; nil when none did, or it is the
+// latest, which is judged as such.
+func askedBefore(c Call, w World) *Decision {
+	latest := Latest(w)
+	for i := range w.Plans {
+		p := &w.Plans[i]
+		if c.ID == "" || !p.Spec.Call || p.Spec.CallID != c.ID || p.Spec.WorkItem.UID != string(w.Item.UID) {
+			continue
+		}
+		switch {
+		case !same(c, p.Spec.Steps[0]):
+			return refuse(CallIDReused, "The call ID %s was used for another call. Give each call an ID of its own.", sanitize.Quote(c.ID))
+		case latest.Spec.Revision != p.Spec.Revision:
+			d := refuse(PlanSuperseded, "This call was rev-%d, and rev-%d has replaced it. It was not run, and will not be.", p.Spec.Revision, latest.Spec.Revision)
+			d.Plan = p
+			return d
+		}
+	}
+	return nil
+}
+
+// askable tells whether a person is to be asked about a call by itself: nothing has been planned, or what was is done, or the last thing that
+// was asked about was a single call and has ended. A plan that was rejected, closed or broken off wants another plan, and a call that a
+// person refused is not asked about again.
+func askable(c Call, w World, d *Decision) bool {
+	p := Latest(w)
+	switch {
+	case d.Verdict != Refuse:
+		return false
+	case d.Reason == NoPlan, d.Reason == PlanDone:
+		return true
+	case p == nil || !p.Spec.Call || c.ID != "" && p.Spec.CallID == c.ID:
+		return false
+	}
+	switch d.Reason {
+	case PlanRejected:
+		return !same(c, p.Spec.Steps[0])
+	case PlanClosed, PlanExpired, PlanSuperseded, PlanOver, ApprovalEnded, ApproverRevoked, ManifestChanged:
+		return true
+	}
+	return false
 }
 
 // nextInForce tells whether the call is the next step of a plan in force. A plan may hold calls that would need no approval, such as

@@ -59,6 +59,8 @@ const (
 	Repeat Verdict = "Repeat"
 	// Wait: it waits for a person, or for the step before it.
 	Wait Verdict = "Wait"
+	// Ask: it needs approval, and no plan holds it; a person is to be asked about this one call.
+	Ask Verdict = "Ask"
 	// Refuse: it does not run.
 	Refuse Verdict = "Refuse"
 	// Held: it does not run, because a stop or a halt holds the item.

@@ -231,8 +231,8 @@ func TestJudge(t *testing.T) {
 			w.Item.Status.Runtime = &v1alpha1.WorkItemRuntime{Halt: &v1alpha1.HaltReport{ID: "h1"}}
 			w.Item.Status.AnsweredHalt = "h1"
 		}, call: call(write("a")), verdict: Run, step: 1},
-		"no plan":                  {change: func(w *World) { w.Plans, w.Gates = nil, nil }, call: call(write("a")), verdict: Refuse, reason: NoPlan, says: "submit_plan"},
-		"plan of an earlier item":  {change: func(w *World) { w.Plans[0].Spec.WorkItem.UID = "older" }, call: call(write("a")), verdict: Refuse, reason: NoPlan},
+		"no plan":                  {change: func(w *World) { w.Plans, w.Gates = nil, nil }, call: call(write("a")), verdict: Ask},
+		"plan of an earlier item":  {change: func(w *World) { w.Plans[0].Spec.WorkItem.UID = "older" }, call: call(write("a")), verdict: Ask},
 		"plan of an earlier agent": {change: func(w *World) { w.Plans[0].Spec.AgentUID = "older" }, call: call(write("a")), verdict: Refuse, reason: GateMismatch},
 		"no gate yet":              {change: func(w *World) { w.Gates = nil }, call: call(write("a")), verdict: Wait, reason: AwaitingApproval},
 		"gate is open":             {change: func(w *World) { w.Gates[0].Status = v1alpha1.GateStatus{} }, call: call(write("a")), verdict: Wait, reason: AwaitingApproval, says: "rev-1"},
@@ -328,7 +328,7 @@ func TestJudge(t *testing.T) {
 			w.job(1, v1alpha1.JobSucceeded, "1")
 			w.job(2, v1alpha1.JobSucceeded, "2")
 			w.job(3, v1alpha1.JobSucceeded, "3")
-		}, call: call(write("z")), verdict: Refuse, reason: PlanDone},
+		}, call: call(write("z")), verdict: Ask},
 		"all done, an old one": {change: func(w *World) {
 			w.job(1, v1alpha1.JobSucceeded, "1")
 			w.job(2, v1alpha1.JobSucceeded, "2")

@@ -58,6 +58,8 @@ type Submission struct {
 	Item   string `json:"-"`
 	Reason string `json:"reason"`
 	Steps  []Step `json:"steps"`
+	// call: it is of one call that was made, and not submitted.
+	call bool
 }
 
 // Step of a submission.
@@ -91,6 +93,13 @@ func (s *Submitter) Submit(ctx context.Context, agent string, sub Submission) (d
 		return *r, nil
 	}
 	return s.store(ctx, w, sub, steps)
+}
+
+// Ask stores a single call that a person is to be asked about, as a plan of that one step. The judge has seen to it that it may be made and that it
+// was not asked about before. Whoever calls holds the item's lock.
+func (s *Submitter) Ask(ctx context.Context, w judge.World, c judge.Call, allowed judge.Allowed) (doors.ToolResult, error) {
+	step := v1alpha1.PlanStep{Device: c.Device, Capability: c.Capability, Args: c.Args, ManifestDigest: allowed.Digest}
+	return s.store(ctx, w, Submission{ID: c.ID, call: true}, []v1alpha1.PlanStep{step})
 }
 
 func (s *Submitter) look(ctx context.Context, agent string, sub Submission) (judge.World, *judge.Decision, error) {
@@ -176,7 +185,7 @@ func (s *Submitter) at(ctx context.Context, w judge.World, device string) (judge
 func again(w judge.World, sub Submission, steps []v1alpha1.PlanStep) *doors.ToolResult {
 	for i := range w.Plans {
 		p := &w.Plans[i]
-		if sub.ID == "" || p.Spec.CallID != sub.ID || p.Spec.WorkItem.UID != string(w.Item.UID) {
+		if sub.ID == "" || p.Spec.Call || p.Spec.CallID != sub.ID || p.Spec.WorkItem.UID != string(w.Item.UID) {
 			continue
 		}
 		if !sameCalls(p.Spec.Steps, steps) {
@@ -186,7 +195,7 @@ func again(w judge.World, sub Submission, steps []v1alpha1.PlanStep) *doors.Tool
 		return &r
 	}
 	latest, seen := judge.Latest(w), w.Item.Status.Plan
-	if latest == nil || seen != nil && latest.Spec.Revision < seen.Revision || latest.Spec.Revision <= w.Item.Status.ClosedRevision || !slices.Equal(latest.Spec.Steps, steps) {
+	if latest == nil || seen != nil && latest.Spec.Revision < seen.Revision || latest.Spec.Revision <= w.Item.Status.ClosedRevision || latest.Spec.Call || !slices.Equal(latest.Spec.Steps, steps) {
 		return nil
 	}
 	if g := judge.GateOf(latest, w.Gates); g != nil && !g.Open() {
@@ -204,10 +213,7 @@ func sameCalls(a, b []v1alpha1.PlanStep) bool {
 }
 
 func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, steps []v1alpha1.PlanStep) (doors.ToolResult, error) {
-	revision := int32(1)
-	if p := judge.Latest(w); p != nil {
-		revision = p.Spec.Revision + 1
-	}
+	revision := newest(w) + 1
 	most := int32(defaultRevisions)
 	if l := w.Agent.Spec.Limits; l != nil && l.PlanRevisions != nil {
 		most = *l.PlanRevisions
@@ -227,7 +233,7 @@ func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, st
 		},
 		Spec: v1alpha1.PlanSpec{
 			Agent: w.Agent.Name, AgentUID: string(w.Agent.UID), WorkItem: v1alpha1.ObjectRef{Name: w.Item.Name, UID: string(w.Item.UID)},
-			Revision: revision, CallID: id, ToolSchemaDigest: manifest.SchemaDigest(), Body: sub.Reason, Steps: steps,
+			Revision: revision, CallID: id, ToolSchemaDigest: manifest.SchemaDigest(), Body: sub.Reason, Call: sub.call, Steps: steps,
 		},
 	}
 	b, err := canonical.Marshal(p.Spec)
@@ -250,9 +256,29 @@ func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, st
 	return submitted(p), nil
 }
 
+// newest revision that the item ever had, as far as is known: one that was deleted keeps its number, for its gate bears its name.
+func newest(w judge.World) (revision int32) {
+	if p := judge.Latest(w); p != nil {
+		revision = p.Spec.Revision
+	}
+	if p := w.Item.Status.Plan; p != nil {
+		revision = max(revision, p.Revision)
+	}
+	for i := range w.Gates {
+		if g := &w.Gates[i]; g.LetsRun() && g.Spec.WorkItem.UID == string(w.Item.UID) {
+			revision = max(revision, g.Spec.Revision)
+		}
+	}
+	return revision
+}
+
 func submitted(p *v1alpha1.Plan) doors.ToolResult {
-	return doors.ToolResult{Status: doors.Pending, Reason: judge.AwaitingApproval, Gate: names.PlanGate(p.Name), Revision: p.Spec.Revision,
+	r := doors.ToolResult{Status: doors.Pending, Reason: judge.AwaitingApproval, Gate: names.PlanGate(p.Name), Revision: p.Spec.Revision,
 		Message: fmt.Sprintf("rev-%d is stored. A person decides; the work stream tells how. End your turn.", p.Spec.Revision)}
+	if p.Spec.Call {
+		r.Message = fmt.Sprintf("It was not run: a person is asked about this one call (rev-%d), and the work stream tells how they decide. Then make exactly this call again. End your turn.", p.Spec.Revision)
+	}
+	return r
 }
 
 func refuse(reason, message string) doors.ToolResult {

@@ -149,7 +149,7 @@ func decidedAt(g *v1alpha1.Gate) time.Time {
 
 // planOf tells where a plan stands by its gate's outcome, which is the commit point, not by the state derived from it later.
 func planOf(it *v1alpha1.WorkItem, p *v1alpha1.Plan, g *v1alpha1.Gate, jobs []v1alpha1.DeviceJob) *doors.Plan {
-	out := &doors.Plan{Name: p.Name, Revision: p.Spec.Revision, State: string(v1alpha1.PlanNotReady), Closed: it.Over() || p.Spec.Revision <= it.Status.ClosedRevision, Steps: []doors.Step{}}
+	out := &doors.Plan{Name: p.Name, Revision: p.Spec.Revision, Call: p.Spec.Call, State: string(v1alpha1.PlanNotReady), Closed: it.Over() || p.Spec.Revision <= it.Status.ClosedRevision, Steps: []doors.Step{}}
 	if g == nil {
 		// Shown to nobody, and it never will be: the agent must hear it, or it would wait for a decision on what no person sees.
 		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == v1alpha1.ReasonPlanNotReady {

@@ -33,7 +33,7 @@ func (r *Reconciler) commit(ctx context.Context, s *scope, v policy.Verdict, why
 	if why == "" {
 		st.Message = message(s.gate)
 	}
-	if v.Outcome == v1alpha1.GateApproved && s.gate.Spec.Kind == v1alpha1.GatePlan {
+	if v.Outcome == v1alpha1.GateApproved && s.gate.LetsRun() {
 		statement := subject.Statement(s.gate, s.plan, approvers(v.Decisions), at.Add(time.Duration(s.gate.Spec.WindowSeconds)*time.Second))
 		var err error
 		if st.Statement, err = r.Sign(statement); err != nil {
@@ -95,7 +95,7 @@ func approvers(decisions []v1alpha1.GateDecision) []string {
 // message says in one line what became of the gate.
 func message(g *v1alpha1.Gate) string {
 	what := "The question"
-	if g.Spec.Kind == v1alpha1.GatePlan {
+	if g.LetsRun() {
 		what = fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
 	at := clock.Tell(g.Status.DecidedAt.UTC(), g.CreationTimestamp.Time)

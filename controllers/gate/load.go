@@ -58,7 +58,7 @@ func (r *Reconciler) load(ctx context.Context, cached *v1alpha1.Gate) (*scope, e
 		s.agent, err = get(reading, r.Live, here(cached.Spec.Agent), s.agent)
 		return err
 	})
-	if cached.Spec.Kind == v1alpha1.GatePlan {
+	if cached.LetsRun() {
 		all.Go(func() (err error) {
 			s.plans, err = r.revisions(reading, cached)
 			return err

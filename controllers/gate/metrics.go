@@ -64,7 +64,7 @@ func (o *openGates) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(o.count, err)
 		return
 	}
-	for _, kind := range []v1alpha1.GateKind{v1alpha1.GatePlan, v1alpha1.GateHalt} {
+	for _, kind := range []v1alpha1.GateKind{v1alpha1.GatePlan, v1alpha1.GateCall, v1alpha1.GateHalt} {
 		n, age := 0, time.Duration(0)
 		for i := range list.Items {
 			if g := &list.Items[i]; g.Spec.Kind == kind && g.Open() {

@@ -39,10 +39,12 @@ func TestMetrics(t *testing.T) {
 	open(`
 # HELP nisse_manager_gates_oldest_seconds Age of the oldest gate that waits for a person.
 # TYPE nisse_manager_gates_oldest_seconds gauge
+nisse_manager_gates_oldest_seconds{kind="Call"} 0
 nisse_manager_gates_oldest_seconds{kind="Halt"} 0
 nisse_manager_gates_oldest_seconds{kind="Plan"} 90
 # HELP nisse_manager_gates_open Gates that wait for a person.
 # TYPE nisse_manager_gates_open gauge
+nisse_manager_gates_open{kind="Call"} 0
 nisse_manager_gates_open{kind="Halt"} 0
 nisse_manager_gates_open{kind="Plan"} 1
 `)
@@ -60,10 +62,12 @@ nisse_manager_gates_open{kind="Plan"} 1
 	open(`
 # HELP nisse_manager_gates_oldest_seconds Age of the oldest gate that waits for a person.
 # TYPE nisse_manager_gates_oldest_seconds gauge
+nisse_manager_gates_oldest_seconds{kind="Call"} 0
 nisse_manager_gates_oldest_seconds{kind="Halt"} 0
 nisse_manager_gates_oldest_seconds{kind="Plan"} 0
 # HELP nisse_manager_gates_open Gates that wait for a person.
 # TYPE nisse_manager_gates_open gauge
+nisse_manager_gates_open{kind="Call"} 0
 nisse_manager_gates_open{kind="Halt"} 0
 nisse_manager_gates_open{kind="Plan"} 0
 `)

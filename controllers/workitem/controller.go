@@ -160,7 +160,7 @@ func (s *scope) planOpen() bool {
 	asked := false
 	for i := range s.gates {
 		g := &s.gates[i]
-		if g.Spec.Kind != v1alpha1.GatePlan {
+		if !g.LetsRun() {
 			continue
 		}
 		if g.Open() {

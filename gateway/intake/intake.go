@@ -214,7 +214,7 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 			return nil, err
 		}
 		out[i] = routing.Gate{
-			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: routing.GateKind(g.Spec.Kind), Revision: g.Spec.Revision,
+			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: kindOf(g), Revision: g.Spec.Revision,
 			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
 			Code: approval.Code(g.Spec.Digest, string(g.UID)), ByCode: g.Spec.Tier == v1alpha1.TierHigh,
 		}
@@ -234,6 +234,14 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 		}
 	}
 	return out, nil
+}
+
+// kindOf a gate for who decides: a single call is decided by its revision or its code, as a plan is.
+func kindOf(g *v1alpha1.Gate) routing.GateKind {
+	if g.LetsRun() {
+		return routing.Plan
+	}
+	return routing.GateKind(g.Spec.Kind)
 }
 
 // settle a gate that is open although its item is over: the manager has yet to close it, and nobody can decide it any more. It ended

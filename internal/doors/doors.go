@@ -92,8 +92,10 @@ type Plan struct {
 	Person   string `json:"person,omitempty"`
 	Feedback string `json:"feedback,omitempty"`
 	// Closed: it will not run (any more): a person answered replan, or the item is over.
-	Closed bool   `json:"closed,omitempty"`
-	Steps  []Step `json:"steps"`
+	Closed bool `json:"closed,omitempty"`
+	// Call: it is one call that was made outside a plan, and a person was asked about.
+	Call  bool   `json:"call,omitempty"`
+	Steps []Step `json:"steps"`
 }
 
 // Step of a plan.

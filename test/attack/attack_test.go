@@ -294,3 +294,55 @@ func TestPodBringsTheNextPlanUnderTheThumb(t *testing.T) {
 		t.Fatal("approved by an echo")
 	}
 }
+
+// A person approves one call; the pod makes another instead, under the same ID and under a new one, and then the approved one from many
+// hands. Nothing but what was shown runs, and that once.
+func TestPodAltersACall(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t, stack.Options{})
+	p := seize(s)
+	s.Say("write a note")
+	isWorking(s)
+	note, evil := p.write("note.txt", "a note"), p.write("note.txt", "evil")
+	first := p.do("c1", note)
+	if first.Status != doors.Pending || first.Gate == "" {
+		t.Fatalf("%+v", first)
+	}
+	for _, id := range []string{"c1", "c2", ""} {
+		if again := p.do(id, note); again.Status != doors.Pending || again.Gate != first.Gate {
+			t.Errorf("the same call again waits for another gate: %+v", again)
+		}
+	}
+	s.Hear("nisse-gates", `(?s)Call rev-1.*a note.*note\.txt`)
+	g := s.OpenGate(api.GateCall, 1)
+	if r := p.do("c3", evil); r.Status != doors.Pending || r.Gate != first.Gate {
+		t.Errorf("another call beside the one that waits: %+v", r)
+	}
+	s.Say("approve rev-1")
+	s.Outcome(g, api.GateApproved)
+	isWorking(s)
+
+	if r := p.do("c1", evil); r.Status != doors.Refused || r.Reason != "CallIDReused" {
+		t.Errorf("another call under the ID of the approved one: %+v", r)
+	}
+	if r := p.do("c4", evil); r.Status != doors.Halted || r.Reason != string(api.HaltCallMismatch) {
+		t.Errorf("another call than the approved one: %+v", r)
+	}
+	if r := p.do("c1", note); r.Status != doors.Halted {
+		t.Errorf("the approved call while a person is asked: %+v", r)
+	}
+	if names, _ := os.ReadDir(s.Files); len(names) != 0 || s.Ran("fs.write") != 0 {
+		t.Fatalf("something ran: %v", names)
+	}
+	s.Hear("nisse-gates", `(?s)Step 1 of rev-1 wants.*evil`)
+	s.Say("continue")
+	isWorking(s)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() { p.do(fmt.Sprint("x", i), note) })
+	}
+	wg.Wait()
+	if got, err := s.File("note.txt"); err != nil || got != "a note" || s.Ran("fs.write") != 1 || len(s.Jobs()) != 1 {
+		t.Errorf("note.txt is %q, %v; fs.write ran %d times in %d jobs", got, err, s.Ran("fs.write"), len(s.Jobs()))
+	}
+}

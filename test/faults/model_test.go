@@ -25,6 +25,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	const goesOn = "Went on after"
+	const asks = "fs.write .*: pending" // and a person reads the call, and may approve it
 	for _, c := range []struct {
 		fault string
 		// says is what a person reads in the room. The item is closed if the model goes on by itself, and waits for the person if not.
@@ -48,7 +49,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		{"huge text", goesOn, `All work and no play`},
 		{"large result", goesOn, `✓ web1 fs\.read path=\S*large\.txt \(cut\)`},
 		{"other device", goesOn, `✗ fs_list: not run, the arguments do not fit the tool: /device`},
-		{"write without plan", goesOn, `✗ web1 fs\.write .*: refused`},
+		{"write without plan", asks, `⏳ web1 fs\.write .*: pending`},
 		{"zero steps", goesOn, `✗ submit_plan: .*steps`},
 		{"many steps", goesOn, `✗ submit_plan: .*steps`},
 		{"large plan", goesOn, `✗ submit_plan: .*16`},
@@ -69,11 +70,15 @@ func TestModelsThatGoWrong(t *testing.T) {
 			if c.fault == "unauthorised" { // it goes on by itself once the key is good
 				unusable(s, item, "401")
 			} else {
+				waits := api.WorkItemAwaitingInput
+				if c.says == asks {
+					waits = api.WorkItemAwaitingApproval
+				}
 				s.Wait(stack.Patience, "the item waits for a person", func(ctx context.Context) error {
 					if err := s.Admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {
 						return err
 					}
-					if item.Status.State != api.WorkItemAwaitingInput {
+					if item.Status.State != waits {
 						return fmt.Errorf("it is %s", item.Status.State)
 					}
 					return nil
@@ -87,8 +92,8 @@ func TestModelsThatGoWrong(t *testing.T) {
 		t.Errorf("something ran: %+v", jobs)
 	}
 	var plans api.PlanList
-	if err := s.Admin.List(t.Context(), &plans, client.InNamespace(s.Namespace)); err != nil || len(plans.Items) != 0 {
-		t.Errorf("%d plans, %v", len(plans.Items), err)
+	if err := s.Admin.List(t.Context(), &plans, client.InNamespace(s.Namespace)); err != nil || len(plans.Items) != 1 || !plans.Items[0].Spec.Call {
+		t.Errorf("%d plans, want the one call that a person was asked about; %v", len(plans.Items), err)
 	}
 	if n := s.Ran("fs.write"); n != 0 {
 		t.Errorf("fs.write ran %d times", n)

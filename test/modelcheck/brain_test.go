@@ -87,6 +87,9 @@ func (h *house) sensible(it doors.Item, result string) model.Answer {
 		if h.mishap(0.3) {
 			return model.Answer{Text: h.words(), Calls: []model.Call{h.free(), h.plan()}}
 		}
+		if h.chance(0.2) { // one call, without a plan
+			return model.Answer{Calls: []model.Call{h.exec("/usr/bin/mktemp", h.target(h.next(), 1))}}
+		}
 		return model.Answer{Calls: []model.Call{h.plan()}}
 	}
 	switch {

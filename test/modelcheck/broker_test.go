@@ -148,6 +148,13 @@ func (h *house) call(r *request, c judge.Call) {
 		}
 	case judge.Attach:
 		r.job, r.stage = d.Job.Name, settling
+	case judge.Ask:
+		if h.proposed(c.Args) {
+			r.ends(refused("Nagging"))
+			return
+		}
+		h.asked++
+		r.ends(h.store(c.ID, "", true, []api.PlanStep{{Device: c.Device, Capability: c.Capability, Args: c.Args, ManifestDigest: h.digest}}))
 	case judge.Halt:
 		h.halt(d.HaltID, api.HaltReason(d.Reason), d.Message, d.Step)
 		r.ends(doors.ToolResult{Status: doors.Halted, Reason: d.Reason, Step: d.Step})
@@ -275,27 +282,34 @@ func (h *house) submitPlan(id string, args json.RawMessage) doors.ToolResult {
 		}
 		steps = append(steps, api.PlanStep{Device: s.Device, Capability: s.Capability, Args: string(a), ManifestDigest: h.digest})
 	}
-	pending := func(p *api.Plan) doors.ToolResult {
-		return doors.ToolResult{Status: doors.Pending, Gate: names.PlanGate(p.Name), Revision: p.Spec.Revision}
-	}
 	for i := range h.cluster.plans {
 		if p := &h.cluster.plans[i]; p.Spec.CallID == id {
 			return pending(p)
 		}
 	}
-	latest := judge.Latest(w)
-	rev := int32(1)
-	if latest != nil {
-		rev = latest.Spec.Revision + 1
+	if latest := judge.Latest(w); latest != nil && !latest.Spec.Call {
 		if latest.Spec.Revision > h.cluster.item.Status.ClosedRevision && slices.Equal(latest.Spec.Steps, steps) {
 			if g := judge.GateOf(latest, h.cluster.gates); g == nil || g.Open() {
 				return pending(latest)
 			}
 		}
 	}
+	return h.store(id, in.Reason, false, steps)
+}
+
+func pending(p *api.Plan) doors.ToolResult {
+	return doors.ToolResult{Status: doors.Pending, Gate: names.PlanGate(p.Name), Revision: p.Spec.Revision}
+}
+
+// store a plan, or a call that is asked about.
+func (h *house) store(id, reason string, call bool, steps []api.PlanStep) doors.ToolResult {
+	rev := int32(1)
+	if latest := judge.Latest(h.view()); latest != nil {
+		rev = latest.Spec.Revision + 1
+	}
 	h.cluster.plans = append(h.cluster.plans, api.Plan{ObjectMeta: metav1.ObjectMeta{Name: names.Plan("wi", rev), UID: types.UID(fmt.Sprint("plan", h.next())), CreationTimestamp: stamp(h)},
 		Spec: api.PlanSpec{Agent: "ops", AgentUID: "agent", WorkItem: api.ObjectRef{Name: "wi", UID: "item"}, Revision: rev, CallID: id, ToolSchemaDigest: manifest.SchemaDigest(),
-			Body: in.Reason, Steps: steps}})
+			Body: reason, Call: call, Steps: steps}})
 	return pending(&h.cluster.plans[len(h.cluster.plans)-1])
 }
 

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 // Random interleavings of whatever calls a runtime may make. After every action, no deed has happened twice.
 func TestDeedsAtMostOnce(t *testing.T) {
-	ran := 0
+	ran, asked := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "run-")
 		if err != nil {
@@ -38,6 +38,7 @@ func TestDeedsAtMostOnce(t *testing.T) {
 			for _, n := range w.runs() {
 				ran += n
 			}
+			asked += w.asked
 			_ = w.daemon.Close()
 			_ = os.RemoveAll(dir)
 		}()
@@ -71,13 +72,19 @@ func TestDeedsAtMostOnce(t *testing.T) {
 				return
 			}
 			p := w.cluster.plans[rapid.IntRange(max(0, len(w.cluster.plans)-2), len(w.cluster.plans)-1).Draw(rt, "plan")]
-			s := p.Spec.Steps[rapid.IntRange(0, steps-1).Draw(rt, "step")]
+			s := p.Spec.Steps[rapid.IntRange(0, len(p.Spec.Steps)-1).Draw(rt, "step")]
 			id := rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "id")
 			w.ops = append(w.ops, &op{call: judge.Call{ID: id, Device: "d", Capability: manifest.Exec, Args: s.Args}})
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			// What happens often stands more than once.
 			"call": call, "call again": call, "call once more": call,
+			"call what is in no plan": func(*rapid.T) {
+				if len(w.ops) <= 6 {
+					w.serial++
+					w.ops = append(w.ops, &op{call: judge.Call{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, 1)}})
+				}
+			},
 			"advance": advance, "advance another": advance, "advance a third": advance, "advance a fourth": advance,
 			"deliver": deliver, "deliver another": deliver, "deliver a third": deliver,
 			"go on": func(*rapid.T) { w.answer(); w.approve() },
@@ -119,8 +126,8 @@ func TestDeedsAtMostOnce(t *testing.T) {
 			"": func(*rapid.T) { w.check() },
 		})
 	})
-	if ran == 0 {
-		t.Error("nothing ever ran: the check proves nothing")
+	if ran == 0 || asked == 0 {
+		t.Errorf("%d deeds ran, %d calls were asked about: the check proves nothing", ran, asked)
 	}
 	t.Logf("%d deeds done", ran)
 }

@@ -74,7 +74,7 @@ func (h *house) move() {
 	f.Held, f.Asking = subject.Held(it) != nil, it.Asking()
 	f.Finished = it.Status.Runtime != nil && it.Status.Runtime.Finished != nil
 	f.PlanOpen = latest != nil && latest.Spec.Revision > it.Status.ClosedRevision && !h.hasGate(latest.Name) ||
-		slices.ContainsFunc(c.gates, func(g api.Gate) bool { return g.Spec.Kind == api.GatePlan && g.Open() })
+		slices.ContainsFunc(c.gates, func(g api.Gate) bool { return g.LetsRun() && g.Open() })
 	state, effects, err := workflow.Advance(api.WorkflowOperations, it.Status.State, f)
 	h.must(err)
 	if state != it.Status.State {

@@ -13,7 +13,7 @@ func (h *house) person() {
 		if !g.Open() {
 			continue
 		}
-		if g.Spec.Kind == api.GatePlan {
+		if g.LetsRun() {
 			d := api.DecisionApprove
 			if h.chance(h.hard) {
 				d = api.DecisionReject

@@ -111,6 +111,7 @@ type world struct {
 	handler  http.Handler
 	fault    bool
 	serial   int
+	asked    int // calls that a person was asked about by themselves
 }
 
 func seeded(b byte) ed25519.PrivateKey {
@@ -194,13 +195,32 @@ func (w *world) runs() map[string]int {
 
 // submit a revision; the manager opens its gate and supersedes the others'.
 func (w *world) submit() {
+	w.serial++
+	var all []api.PlanStep
+	for s := 1; s <= steps; s++ {
+		all = append(all, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.digest})
+	}
+	w.propose(false, all...)
+}
+
+// proposed tells whether the very same was asked about before. A person who approves that anew wants it done again, and then it counts twice.
+func (w *world) proposed(args string) bool {
+	return slices.ContainsFunc(w.cluster.plans, func(p api.Plan) bool {
+		return slices.ContainsFunc(p.Spec.Steps, func(s api.PlanStep) bool { return s.Args == args })
+	})
+}
+
+// propose a plan, or a single call, with its gate.
+func (w *world) propose(call bool, all ...api.PlanStep) {
 	rev := int32(len(w.cluster.plans) + 1)
 	// A UID is never given twice, also not after the API server was put back.
 	w.serial++
 	p := api.Plan{ObjectMeta: metav1.ObjectMeta{Name: names.Plan("wi", rev), UID: types.UID(fmt.Sprint("plan", w.serial))},
-		Spec: api.PlanSpec{Agent: "ops", AgentUID: "agent", WorkItem: api.ObjectRef{Name: "wi", UID: "item"}, Revision: rev, ToolSchemaDigest: manifest.SchemaDigest()}}
-	for s := 1; s <= steps; s++ {
-		p.Spec.Steps = append(p.Spec.Steps, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.digest})
+		Spec: api.PlanSpec{Agent: "ops", AgentUID: "agent", WorkItem: api.ObjectRef{Name: "wi", UID: "item"}, Revision: rev, Call: call, ToolSchemaDigest: manifest.SchemaDigest(), Steps: all}}
+	kind := api.GatePlan
+	if call {
+		kind = api.GateCall
+		w.asked++
 	}
 	digest, err := judge.PlanDigest(&w.agent, &w.cluster.item, &p, statement)
 	w.must(err)
@@ -211,7 +231,7 @@ func (w *world) submit() {
 	}
 	w.cluster.plans = append(w.cluster.plans, p)
 	w.cluster.gates = append(w.cluster.gates, api.Gate{ObjectMeta: metav1.ObjectMeta{Name: names.PlanGate(p.Name), UID: types.UID(fmt.Sprint("gate", w.serial))},
-		Spec: api.GateSpec{Agent: "ops", WorkItem: p.Spec.WorkItem, Kind: api.GatePlan, Subject: api.GateSubject{Kind: api.SubjectPlan, Name: p.Name, UID: string(p.UID)},
+		Spec: api.GateSpec{Agent: "ops", WorkItem: p.Spec.WorkItem, Kind: kind, Subject: api.GateSubject{Kind: api.SubjectPlan, Name: p.Name, UID: string(p.UID)},
 			Revision: rev, Digest: digest, WindowSeconds: statement, Tier: api.TierStandard, Approvers: []string{"lucas"}, Required: 1,
 			ExpiresAt: metav1.NewTime(w.now.Add(time.Hour))}})
 }
@@ -315,6 +335,11 @@ func (w *world) advance(o *op) bool {
 			o.job = w.makeJob(d)
 		case judge.Attach:
 			o.job = d.Job.Name
+		case judge.Ask:
+			if !w.proposed(o.call.Args) {
+				w.propose(true, api.PlanStep{Device: o.call.Device, Capability: o.call.Capability, Args: o.call.Args, ManifestDigest: w.digest})
+			}
+			return false
 		case judge.Halt:
 			w.serial++
 			id := d.HaltID

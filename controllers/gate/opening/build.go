@@ -51,7 +51,7 @@ func Approvers(a *v1alpha1.Agent) []string {
 	return all
 }
 
-// Plan builds the gate of a plan, whose steps the devices have these rules for. An error that wraps subject.ErrNotReady or render.ErrTooLong is the plan's own fault.
+// Plan builds the gate of a plan, or of a single call, whose steps the devices have these rules for. An error that wraps subject.ErrNotReady or render.ErrTooLong is the plan's own fault.
 func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rules []manifest.Rule, now time.Time) (*v1alpha1.Gate, error) {
 	if err := subject.Check(p, item, agent); err != nil {
 		return nil, err
@@ -66,8 +66,11 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rule
 	}
 	g.Name = names.PlanGate(p.Name)
 	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, rule(p.Spec.Steps), p.Spec.Revision
+	if p.Spec.Call {
+		g.Spec.Kind, g.Spec.Rule = v1alpha1.GateCall, ruleCall(p.Spec.Steps[0])
+	}
 	g.Spec.Subject = v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}
-	if g.Spec.Tier, g.Spec.Flags, err = weigh(p.Spec.Steps, rules); err != nil {
+	if g.Spec.Tier, g.Spec.Flags, err = weigh(p.Spec, rules); err != nil {
 		return nil, err
 	}
 	g.Spec.Flags = append(g.Spec.Flags, render.Pitfalls(p.Spec.Steps)...)
@@ -147,6 +150,11 @@ func rule(steps []v1alpha1.PlanStep) string {
 		return render.Cut(who+" requires", maxRule) + " an approval for " + manifest.FSWrite
 	}
 	return render.Cut(who+" require", maxRule) + " an approval for " + manifest.FSWrite
+}
+
+// ruleCall is why a single call needs a person.
+func ruleCall(s v1alpha1.PlanStep) string {
+	return render.Cut(render.Names([]string{s.Device}), maxRule) + " requires an approval for " + render.Names([]string{s.Capability}) + ", and no approved plan holds this call"
 }
 
 func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem, now time.Time) render.Gate {

@@ -54,3 +54,40 @@ func TestPlansThatNobodyCanApproveAreNotShown(t *testing.T) {
 		t.Error("a plan without rules got a gate")
 	}
 }
+
+// A single call is shown as what it is, by the tier of its own rule.
+func TestTierOfACall(t *testing.T) {
+	write := manifest.Rule{Approval: manifest.Required}
+	low, high, gone := write, write, write
+	low.Tier, high.Tier, gone.Irreversible = manifest.Low, manifest.High, true
+	for name, tc := range map[string]struct {
+		rule manifest.Rule
+		tier v1alpha1.Tier
+		says string
+	}{
+		"ordinary":     {write, v1alpha1.TierStandard, "Reply  approve rev-1"},
+		"low":          {low, v1alpha1.TierLow, "Reply  approve rev-1"},
+		"high":         {high, v1alpha1.TierHigh, "Reply  approve <code>"},
+		"irreversible": {gone, v1alpha1.TierHigh, "cannot be undone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, w := objects()
+			p := controllertest.NewPlan(a, w, 1, controllertest.Report)
+			p.Spec.Call = true
+			g, err := opening.Plan(p, w, a, []manifest.Rule{tc.rule}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Spec.Kind != v1alpha1.GateCall || g.Spec.Tier != tc.tier || !strings.HasPrefix(g.Spec.Message, "Call rev-1 of ops for ") || !strings.Contains(g.Spec.Message, tc.says) ||
+				!strings.Contains(g.Spec.Message, "Asked because: web1 requires an approval for fs.write, and no approved plan holds this call.") {
+				t.Errorf("kind %s, tier %s, message:\n%s", g.Spec.Kind, g.Spec.Tier, g.Spec.Message)
+			}
+		})
+	}
+	a, w := objects()
+	p := controllertest.NewPlan(a, w, 1, controllertest.Report, `{"content":"","path":"/srv/b"}`)
+	p.Spec.Call = true
+	if _, err := opening.Plan(p, w, a, []manifest.Rule{write, write}, now); !errors.Is(err, subject.ErrNotReady) {
+		t.Errorf("a call of two steps: %v", err)
+	}
+}

@@ -185,7 +185,7 @@ func hasRight(a *v1alpha1.Agent, person string) bool {
 }
 
 func subject(g *v1alpha1.Gate) string {
-	if g.Spec.Kind == v1alpha1.GatePlan {
+	if g.LetsRun() {
 		return fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
 	return "the question"

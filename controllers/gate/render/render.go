@@ -63,11 +63,15 @@ type Gate struct {
 	ByCode bool
 }
 
-// Plan renders the question whether a plan may run.
+// Plan renders the question whether a plan may run, or a single call.
 func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	var b strings.Builder
 	rev := fmt.Sprintf("rev-%d", p.Revision)
-	fmt.Fprintf(&b, "Plan %s of %s for %s\n", rev, plain(g.Agent), inert(Cut(g.Title, maxTitle)))
+	what := "Plan"
+	if p.Call {
+		what = "Call"
+	}
+	fmt.Fprintf(&b, "%s %s of %s for %s\n", what, rev, plain(g.Agent), inert(Cut(g.Title, maxTitle)))
 	fmt.Fprintf(&b, "Waits for %s until %s.\n", who(g), clock.Tell(g.ExpiresAt.UTC(), g.AskedAt))
 	flags(&b, g)
 	b.WriteByte('\n')

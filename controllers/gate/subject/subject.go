@@ -30,6 +30,8 @@ func Check(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent) err
 		return fmt.Errorf("%w: rev-%d must be called %s", ErrNotReady, s.Revision, names.Plan(item.Name, s.Revision))
 	case len(s.Steps) == 0:
 		return fmt.Errorf("%w: it has no steps", ErrNotReady)
+	case s.Call && len(s.Steps) != 1:
+		return fmt.Errorf("%w: it is a call, and has %d steps", ErrNotReady, len(s.Steps))
 	case len(s.Steps) > v1alpha1.PlanMaxSteps:
 		return fmt.Errorf("%w: it has %d steps, %d at most", ErrNotReady, len(s.Steps), v1alpha1.PlanMaxSteps)
 	}
@@ -149,7 +151,7 @@ func Newest(item *v1alpha1.WorkItem, plans []v1alpha1.Plan) int32 {
 // Superseded tells why an open gate's question no longer stands; empty while it does. item is nil when it is gone.
 func Superseded(g *v1alpha1.Gate, item *v1alpha1.WorkItem, plans []v1alpha1.Plan, now time.Time) string {
 	what := "The question"
-	if g.Spec.Kind == v1alpha1.GatePlan {
+	if g.LetsRun() {
 		what = fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
 	at := clock.Tell(now.UTC(), g.CreationTimestamp.Time)
