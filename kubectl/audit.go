@@ -45,9 +45,9 @@ machine is gone, --replica takes them from the broker's replica; that may end be
 
 It ends with 0 when the audit is intact, with 2 when it is not, and with 1 when that could not be told: so it is, without --rows, when the device's
 newest reply was given before what is kept.`,
-		Example: `  kubectl nisse audit verify web1
-  ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 --rows -
-  kubectl -n nisse-system exec deploy/nisse-broker -- broker replica web1 | kubectl nisse audit verify web1 --replica -`,
+		Example: `  kubectl nisse audit verify web1 -n nisse
+  ssh web1 sudo nisse-device audit show --config /etc/nisse/device.yaml --json | kubectl nisse audit verify web1 -n nisse --rows -
+  kubectl -n nisse-system exec deploy/nisse-broker -- broker replica web1 | kubectl nisse audit verify web1 -n nisse --replica -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, namespace, err := c.connect()
 			if err != nil {
@@ -66,7 +66,7 @@ newest reply was given before what is kept.`,
 func verifyAudit(cmd *cobra.Command, cl client.Client, key client.ObjectKey, system, rows string, replicated bool) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	var d v1alpha1.Device
-	if err := cl.Get(ctx, key, &d); err != nil {
+	if err := get(ctx, cl, key, &d); err != nil {
 		return err
 	}
 	public, err := dsse.ParseKey(d.Spec.PublicKey)

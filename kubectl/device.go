@@ -30,7 +30,7 @@ func deviceRevoke(c *cluster, now func() time.Time) *cobra.Command {
 		Use: "revoke NAME", Short: "Kill what a device allows, at once and until its manifests are signed again", Args: cobra.ExactArgs(1),
 		Long: `Kill every manifest that a device has now. The broker stops using it at once; the device is told within seconds, or as soon as it answers again,
 and refuses whatever comes under those manifests. No key is needed for that. It comes back by 'kubectl nisse manifest sign', for which the root key is.`,
-		Example: "  kubectl nisse device revoke web1",
+		Example: "  kubectl nisse device revoke web1 -n nisse",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, namespace, err := c.connect()
 			if err != nil {
@@ -55,7 +55,7 @@ func (c *cluster) clock(mine time.Time) int64 {
 func revoke(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, now func() int64, wait time.Duration) error {
 	ctx := cmd.Context()
 	var d v1alpha1.Device
-	if err := cl.Get(ctx, key, &d); err != nil {
+	if err := get(ctx, cl, key, &d); err != nil {
 		return err
 	}
 	epoch := max(d.Spec.RevokedEpoch, now())

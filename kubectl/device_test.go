@@ -94,7 +94,7 @@ func TestDeviceRevoke(t *testing.T) {
 	if err != nil || !strings.Contains(out, "confirmed, it refuses") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if _, _, err := run(t, "", "device", "revoke", "none", "--kubeconfig", file); err == nil || !strings.Contains(err.Error(), "not found") {
+	if _, _, err := run(t, "", "device", "revoke", "none", "--kubeconfig", file); err == nil || !strings.Contains(err.Error(), "there is no Device none in namespace") {
 		t.Errorf("%v", err)
 	}
 	d.Spec.RevokedEpoch = 1

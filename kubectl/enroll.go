@@ -60,8 +60,8 @@ machine nothing. So neither side believes anything that somebody in between said
 
 What is there already is never changed: run it again to read what is still to be done. The starting manifest lets agents look around and read and
 write in /srv/nisse; edit and sign it as you need.`,
-		Example: `  kubectl nisse enroll web1 --url https://10.8.0.7:7443 --root-key root.key
-  kubectl nisse enroll web1 --device-key 'GZvM…='`,
+		Example: `  kubectl nisse enroll web1 -n nisse --url https://10.8.0.7:7443 --root-key root.key
+  kubectl nisse enroll web1 -n nisse --device-key 'GZvM…='`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name, e.out, e.now = args[0], cmd.OutOrStdout(), now()
 			if err := e.valid(); err != nil {

@@ -31,7 +31,7 @@ func jobSettle(c *cluster) *cobra.Command {
 		Long: `Close a job whose outcome is Unknown, after you have looked at its device. It answers the question that holds up the work: settled as Succeeded, the
 step counts as done and the plan goes on; settled as Failed, the plan is over and the agent makes another. Nothing is run again by this.
 It is an Approval by your own credentials, so you must be a Person who may approve for the agent. The job keeps who said so, when, and why.`,
-		Example: "  kubectl nisse job settle job-0123456789abcdef --as Failed --reason 'the file is not there'",
+		Example: "  kubectl nisse job settle job-0123456789abcdef -n nisse --as Failed --reason 'the file is not there'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			how := v1alpha1.Settlement(as)
 			if how != v1alpha1.SettledSucceeded && how != v1alpha1.SettledFailed {
@@ -54,7 +54,7 @@ It is an Approval by your own credentials, so you must be a Person who may appro
 func settle(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, how v1alpha1.Settlement, reason string, wait time.Duration) error {
 	ctx := cmd.Context()
 	var j v1alpha1.DeviceJob
-	if err := cl.Get(ctx, key, &j); err != nil {
+	if err := get(ctx, cl, key, &j); err != nil {
 		return err
 	}
 	switch s := j.Status.Settled; {

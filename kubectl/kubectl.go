@@ -3,6 +3,7 @@
 package kubectl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,6 +59,19 @@ func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return answer, err
+}
+
+// get an object, and say where it was looked for if it is not there: kubectl's namespace is seldom the one of the agents.
+func get(ctx context.Context, cl client.Client, key client.ObjectKey, into client.Object) error {
+	err := cl.Get(ctx, key, into)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	kind := "object"
+	if gvk, kindErr := cl.GroupVersionKindFor(into); kindErr == nil {
+		kind = gvk.Kind
+	}
+	return fmt.Errorf("there is no %s %s in namespace %s; -n names another one: %w", kind, key.Name, key.Namespace, err)
 }
 
 // connect returns a client and the namespace.

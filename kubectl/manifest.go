@@ -30,7 +30,7 @@ func manifestSign(now func() time.Time) *cobra.Command {
 No cluster is needed or spoken with. Apply the result with kubectl or by Git; the broker brings it to the device, which believes the root key
 that it pinned when it was enrolled. A manifest that is changed afterwards is unsigned until it is signed again.`,
 		Example: `  kubectl nisse manifest sign -f web1.yaml --key root.key --in-place
-  kubectl get devicemanifest web1-user -o yaml | kubectl nisse manifest sign -f - --key root.key | kubectl apply -f -`,
+  kubectl -n nisse get devicemanifest web1-user -o yaml | kubectl nisse manifest sign -f - --key root.key | kubectl apply --server-side --force-conflicts -f -`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if inPlace && in == "-" {
 				return errors.New("--in-place needs a file, not standard input")
@@ -74,7 +74,7 @@ func manifestVerify(now func() time.Time) *cobra.Command {
 	var in, root string
 	c := &cobra.Command{
 		Use: "verify", Short: "Tell whether DeviceManifests are signed as they stand, and still last", Args: cobra.NoArgs,
-		Example: "  kubectl get devicemanifests -o yaml | kubectl nisse manifest verify -f - --root 'GZvM…='",
+		Example: "  kubectl -n nisse get devicemanifests -o yaml | kubectl nisse manifest verify -f - --root 'GZvM…='",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			key, err := dsse.ParseKey(root)
 			if err != nil {

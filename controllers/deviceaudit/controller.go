@@ -214,8 +214,8 @@ var reasons = map[checkpoint.Trouble]string{
 
 func (v verdict) broken(d *v1alpha1.Device, system string, f checkpoint.Finding) verdict {
 	v.status, v.reason = metav1.ConditionFalse, reasons[f.Trouble]
-	v.message = fmt.Sprintf("Row %d: %s. Nothing is kept any more. Look into it with kubectl nisse audit verify %s (what was kept is in ConfigMap %s of %s); to begin a new line, kubectl nisse audit reanchor %s with the root key.",
-		f.Row, f.Detail, d.Name, names.Audit(d.Namespace, d.Name), system, d.Name)
+	v.message = fmt.Sprintf("Row %d: %s. Nothing is kept any more. Look into it with kubectl nisse audit verify %s -n %s (what was kept is in ConfigMap %s of %s); to begin a new line, kubectl nisse audit reanchor %s -n %s with the root key.",
+		f.Row, f.Detail, d.Name, d.Namespace, names.Audit(d.Namespace, d.Name), system, d.Name, d.Namespace)
 	return v
 }
 

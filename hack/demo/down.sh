@@ -14,7 +14,7 @@ main() {
   stop device model relay
   echo "device and model stopped"
   # Where the cluster goes on, or keeps its state, Nisse is taken out of it.
-  if ! is_ours cluster || { [ -n "$wipe" ] && ! is_ours cluster-state; }; then leave_cluster "$wipe"; fi
+  if ! is_ours "cluster${wipe:+-state}"; then leave_cluster "$wipe"; fi
   end cluster "$wipe"
   end homeserver "$wipe"
   [ -n "$wipe" ] || return 0
