@@ -31,7 +31,7 @@ are, and what was kept of it stays in the cluster, for ever. The first row of th
 on a device that has found its own audit broken.
 
 Look into it before: kubectl nisse audit verify tells what is wrong, and from which row on. A device refuses an order when nothing is wrong.`,
-		Example: "  kubectl nisse audit reanchor web1 --key root.key --reason 'disk restored from the backup of Monday'",
+		Example: "  kubectl nisse audit reanchor web1 -n nisse --key root.key --reason 'disk restored from the backup of Monday'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := privateKey(keyFile)
 			if err != nil {
@@ -55,7 +55,7 @@ Look into it before: kubectl nisse audit verify tells what is wrong, and from wh
 func reanchor(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, system string, root ed25519.PrivateKey, reason string, now func() int64, wait time.Duration) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	var d v1alpha1.Device
-	if err := cl.Get(ctx, key, &d); err != nil {
+	if err := get(ctx, cl, key, &d); err != nil {
 		return err
 	}
 	if public := dsse.EncodeKey(root.Public().(ed25519.PublicKey)); public != d.Spec.RootKey {

@@ -8,9 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -62,8 +65,35 @@ func online(s seen, ordered int64) metav1.Condition {
 	return c
 }
 
-// note what a look found out in the Device's status, when that changes it.
+// note what a look found out in the Device's status, when that changes it. The manager writes there as well; whoever waits for a
+// revocation to be confirmed must not wait until the next look because of that.
 func (r *Registry) note(ctx context.Context, d *v1alpha1.Device, s seen) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
+	defer cancel()
+	newest := d
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if newest == nil {
+			newest = &v1alpha1.Device{}
+			if err := r.api.Get(ctx, client.ObjectKeyFromObject(d), newest); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			if newest.UID != d.UID || newest.Generation != d.Generation {
+				return nil // this look was at another; a change of it wakes the next look
+			}
+		}
+		err := r.write(ctx, newest, s)
+		newest = nil
+		return err
+	})
+	switch {
+	case apierrors.IsConflict(err): // the cache lags behind
+		time.AfterFunc(pressing, func() { r.rounds.wake(d.Name) })
+	case err != nil:
+		r.log.Debug("device.condition_not_written", "device", d.Name, "err", err)
+	}
+}
+
+func (r *Registry) write(ctx context.Context, d *v1alpha1.Device, s seen) error {
 	c := online(s, d.Spec.RevokedEpoch)
 	c.ObservedGeneration = d.Generation
 	confirmed := d.Status.RevokedEpoch
@@ -74,17 +104,14 @@ func (r *Registry) note(ctx context.Context, d *v1alpha1.Device, s seen) {
 	// What a device that is away says changes with every try, and means the same.
 	same := old != nil && old.Status == c.Status && old.Reason == c.Reason && old.ObservedGeneration == c.ObservedGeneration && (old.Message == c.Message || s.err != nil)
 	if same && confirmed == d.Status.RevokedEpoch {
-		return
+		return nil
 	}
-	base := d.DeepCopy()
 	changed := d.DeepCopy()
 	meta.SetStatusCondition(&changed.Status.Conditions, c)
 	changed.Status.ObservedGeneration, changed.Status.RevokedEpoch = d.Generation, confirmed
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
-	defer cancel()
-	if err := r.api.Status().Patch(ctx, changed, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		r.log.Debug("device.condition_not_written", "device", d.Name, "err", err) // a conflict: the next look sees the newer object
-		return
+	if err := r.api.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
 	}
 	telemetry.Changed(ctx, r.log, "device.online_changed", telemetry.Event{Cause: d.Name}, slog.String("reason", c.Reason), slog.Int64("revoked_epoch", confirmed))
+	return nil
 }
