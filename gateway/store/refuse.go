@@ -22,7 +22,12 @@ func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.T
 			failed, err = tx.fail(id, reason)
 			return err
 		case refusals > 1:
-			if err := tx.Send(instead); err != nil {
+			// Its words tell the reason, which may be another each time: the same ID with other words would be a conflict.
+			said, err := tx.Said(instead.ID)
+			if err == nil && !said {
+				err = tx.Send(instead)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -44,9 +44,15 @@ func sayable(t *testing.T, s *Store, sender string) []string {
 	return ids
 }
 
+// refuse a message as a homeserver does that has other words for it each time.
 func refuse(t *testing.T, s *Store, id string) (failed bool) {
 	t.Helper()
-	failed, err := s.Refused(t.Context(), id, "M_TOO_LARGE: no", time.UnixMilli(1), Outbound{ID: "hidden/" + id, Sender: ByApprovals, Agent: "ops", Content: json.RawMessage(`{}`)})
+	var before int
+	if err := s.db.QueryRowContext(t.Context(), "SELECT refusals FROM outbox WHERE id = ?", id).Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	reason := fmt.Sprintf("M_TOO_LARGE: no, for the %d. time", before+1)
+	failed, err := s.Refused(t.Context(), id, reason, time.UnixMilli(1), Outbound{ID: "hidden/" + id, Sender: ByApprovals, Agent: "ops", Content: json.RawMessage(fmt.Sprintf(`{"body":%q}`, reason))})
 	if err != nil {
 		t.Fatal(err)
 	}
