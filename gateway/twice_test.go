@@ -75,5 +75,37 @@ func TestTypedTwice(t *testing.T) {
 	}
 }
 
+// The agent ends its work while its plan is being read, words in the thread open the next in the same thread, and its plan of the same number
+// comes at once: what is typed there about the first does not decide the second.
+func TestTypedInAThreadOfTwo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	asked := r.say(r.lucas, "nginx", "")
+	first := r.item(1)
+	r.work(first, v1alpha1.WorkItemWorking)
+	g := r.gate(first, 1, fmt.Sprintf(plan, 1, 1))
+	r.hear(r.gates, "approve rev-1", asked, asked)
+	r.work(first, v1alpha1.WorkItemClosed)
+	r.endAt(g, justNow(), v1alpha1.GateSuperseded, "rev-1 was dropped: the work has ended.")
+	r.hear(r.gates, "rev-1 was dropped", asked, asked)
+
+	words := r.say(r.lucas, "and look at the disk too", asked)
+	second := r.item(2)
+	r.work(second, v1alpha1.WorkItemWorking)
+	next := r.gate(second, 1, fmt.Sprintf(plan, 1, 1))
+	r.hear(r.gates, "approve rev-1", words, asked)
+	e := r.say(r.lucas, "approve rev-1", asked)
+	code := approval.Code(next.Spec.Digest, string(next.UID))
+	r.hear(r.gates, "^Nothing was approved: the plan that could have been meant was replaced just now, perhaps after you read it\\. .*`approve "+code+"`", e, asked)
+	if n := len(r.approvals()); n != 0 {
+		t.Fatalf("%d approvals", n)
+	}
+	r.say(r.lucas, "approve "+code, asked)
+	if a := r.approval(next); a.Spec.Decision != v1alpha1.DecisionApprove || a.Spec.Channel.Evidence != v1alpha1.EvidenceTypedCode {
+		t.Errorf("%+v", a.Spec)
+	}
+}
+
 // justNow is when a gate ended whose decision counts as just made, however long this machine takes to say the next words.
 func justNow() time.Time { return time.Now().Add(4 * patience) }

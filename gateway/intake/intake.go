@@ -207,15 +207,24 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 		mine = mine[:maxGates]
 	}
 	out := make([]routing.Gate, len(mine))
+	roots := map[string]string{}
 	for i := range mine {
 		g := &mine[i]
 		shown, err := tx.Shown(gates.Parts(g))
 		if err != nil {
 			return nil, err
 		}
+		item := g.Spec.WorkItem.Name
+		if _, known := roots[item]; !known {
+			thread, _, err := tx.Thread(item)
+			if err != nil {
+				return nil, fmt.Errorf("look for the thread of %s: %w", item, err)
+			}
+			roots[item] = thread.Root
+		}
 		out[i] = routing.Gate{
 			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: kindOf(g), Revision: g.Spec.Revision,
-			WorkItem: g.Spec.WorkItem.Name, Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
+			WorkItem: item, Thread: roots[item], Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
 			Code: approval.Code(g.Spec.Digest, string(g.UID)), ByCode: g.Spec.Tier == v1alpha1.TierHigh,
 		}
 		if g.Open() {

@@ -40,7 +40,7 @@ func (v View) echoed(e Event, g Gate, fits func(Gate) bool) (doubt string) {
 	for _, o := range v.Gates {
 		switch {
 		case o.UID == g.UID, o.Open, !o.Glimpsed, !fits(o), o.EndedAt.Before(at.Add(-hindsight)):
-		case v.Thread != nil && o.WorkItem != g.WorkItem: // said in the thread of the one that is open
+		case v.Thread != nil && o.WorkItem != g.WorkItem && o.Thread != g.Thread: // said in the thread of the one that is open, and not of both
 		case o.EndedBy != who:
 			return "the " + what(g) + " that could have been meant was replaced just now, perhaps after you read it"
 		case !o.EndedAt.Before(at.Add(-echo)), g.ShownAt.After(at.Add(-glance)):

@@ -14,15 +14,25 @@ var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // current is the open gate at noon, whose message was sent so long before; nginx's, with a code of its own.
 func current(kind GateKind, n int32, shown time.Duration) Gate {
 	return rev(n, "wi-1", func(g *Gate) {
-		g.Kind, g.Name, g.UID, g.Code, g.ShownAt = kind, "now", "uid-now", "NEWER2", noon.Add(-shown)
+		g.Kind, g.Name, g.UID, g.Code, g.ShownAt, g.Thread = kind, "now", "uid-now", "NEWER2", noon.Add(-shown), "$wi-1"
 	})
+}
+
+// shared is a gate whose work was in the thread that is nginx's now; lost is one whose thread is not known, and neither is nginx's.
+func shared(g Gate) Gate { g.Thread = "$wi-1"; return g }
+
+func lost(gates []Gate) []Gate {
+	for i := range gates {
+		gates[i].Thread = ""
+	}
+	return gates
 }
 
 // earlier is a gate that ended so long before noon by a person's decision, or by none.
 func earlier(kind GateKind, n int32, item string, ended time.Duration, by string) Gate {
 	return rev(n, item, func(g *Gate) {
 		g.Kind, g.Open, g.UID, g.Code, g.Ended = kind, false, "uid-"+item, "EARLY2", "It is over."
-		g.EndedAt, g.EndedBy, g.ShownAt = noon.Add(-ended), by, noon.Add(-ended-time.Minute)
+		g.EndedAt, g.EndedBy, g.ShownAt, g.Thread = noon.Add(-ended), by, noon.Add(-ended-time.Minute), "$"+item
 		if item != "wi-1" {
 			g.Title = "disk"
 		}
@@ -66,6 +76,10 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"decided by another approver":          {say: "approve", gates: plans(2, read, earlier(Plan, 1, "wi-1", s, "vera")), doubt: swapped},
 		"another item's plan of that number":   {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), doubt: swapped},
 		"the same, in the thread of the open":  {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), thread: nginx()},
+		"the same, in the thread of both":      {say: "approve rev-1", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
+		"the same, bare, in the thread":        {say: "approve", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
+		"the same, the threads are not known":  {say: "approve rev-1", gates: lost(plans(1, s, earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
+		"the same, read":                       {say: "approve rev-1", gates: plans(1, 30*s, shared(earlier(Plan, 1, "wi-0", 61*s, ""))), thread: nginx()},
 		"bare, in the thread, of the same":     {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, "")), thread: nginx(), doubt: swapped},
 		"one that the room never saw":          {say: "approve", gates: plans(2, s, func() Gate { g := earlier(Plan, 1, "wi-1", s, ""); g.Shown, g.Glimpsed = false, false; return g }())},
 		"one that it saw in part":              {say: "approve", gates: plans(2, s, func() Gate { g := earlier(Plan, 1, "wi-1", s, ""); g.Shown = false; return g }()), doubt: swapped},
@@ -82,6 +96,7 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"30 s later, read, bare":                  {say: "approve", gates: plans(2, 12*s, earlier(Plan, 1, "wi-1", 30*s, "lucas"))},
 		"at once, the new revision named":         {say: "approve rev-2", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
 		"at once, in the thread of the next":      {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"at once, in the thread of both":          {say: "approve rev-1", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", 2*s, "lucas"))), thread: nginx(), doubt: againB},
 		"minutes later, at once when it shows":    {say: "approve", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*read, "lucas"))},
 		"after one's own rejection, bare":         {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas")), doubt: again},
 		"twice, by code":                          {say: "approve newer2", gates: plans(2, s, earlier(Plan, 1, "wi-1", 2*s, "lucas"))},
@@ -106,6 +121,9 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"replan with advice, twice":               {say: "replan use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
 		"continue twice, in the thread":           {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), thread: nginx(), doubt: halted},
 		"continue, another item's, in the thread": {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"continue, another's, the same thread":    {say: "continue", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
+		"replan, another's, the same thread":      {say: "replan use web2", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
+		"abandon, another's, the same thread":     {say: "abandon", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
 		"continue, the halt was replaced":         {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "")), doubt: halts},
 		"continue, another answered":              {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 30*s, "vera")), doubt: halts},
 		"continue, the agent waits":               {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 24*s, "lucas")), doubt: halted},
@@ -120,6 +138,7 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"reject twice, the next item":         {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
 		"reject rev-1 twice, the next item":   {say: "reject rev-1 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
 		"reject, other work, in its thread":   {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
+		"reject, other work, the same thread": {say: "reject no", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", 2*s, ""))), thread: nginx(), doubt: swapped},
 		"reject, other work, by code":         {say: "reject NEWER2 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas"))},
 		"reject, other work, 30 s later":      {say: "reject no", gates: plans(1, 12*s, earlier(Plan, 1, "wi-0", 30*s, "lucas"))},
 		"reject, by a clock that is behind":   {say: "reject no", gates: plans(1, s), at: -2 * s},

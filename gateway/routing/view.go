@@ -88,6 +88,8 @@ type Gate struct {
 	Revision int32
 	WorkItem string
 	Title    string
+	// Thread in which it was shown, by its root event: what opens in the thread of work that is over shares it. Empty where it is not known.
+	Thread string
 	// Approvers by name of Person.
 	Approvers []string
 	// Code that names this gate and no other.
