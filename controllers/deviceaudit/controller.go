@@ -56,13 +56,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile
 	if err != nil {
 		return pass.Result(err)
 	}
-	k = remembered(k, &d)
+	fresh := anew(k, &d)
+	if !fresh {
+		k = remembered(k, &d)
+	}
 	after := d.DeepCopy()
 	v, err := r.judge(ctx, &d, k)
 	if err != nil {
 		return pass.Result(err)
 	}
-	if v.kept != nil {
+	if v.kept != nil || fresh { // what the status bore is forgotten as the condition turns, or the next pass would remember it
 		after.Status.AuditKept = v.kept
 	}
 	if v.reason != "" {
@@ -84,11 +87,16 @@ func settled(d *v1alpha1.Device) bool {
 	return k != nil && c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == d.Generation && a.Finding == "" && a.Rows == k.Rows && a.Root == k.Root
 }
 
-// remembered is what was kept, though the ConfigMap be gone: the status bears the last checkpoint too. Only of an audit that is broken the loss of
-// the ConfigMap means something: an administrator has looked into it, and the keeping begins anew.
+// anew tells whether the keeping begins anew: of an audit that is broken, and of no other, the loss of the ConfigMap means that an administrator has
+// looked into it.
+func anew(k keeping, d *v1alpha1.Device) bool {
+	return k.config == nil && meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionAuditIntact)
+}
+
+// remembered is what was kept, though the ConfigMap be gone: the status bears the last checkpoint too.
 func remembered(k keeping, d *v1alpha1.Device) keeping {
 	s := d.Status.AuditKept
-	if k.config != nil || s == nil || meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionAuditIntact) {
+	if k.config != nil || s == nil {
 		return k
 	}
 	if root, err := checkpoint.ParseRoot(s.Root); err == nil {

@@ -261,6 +261,23 @@ func TestKeepsTheNewest(t *testing.T) {
 	}
 }
 
+// A device that has lost all rows begins anew with none, and not with those that were kept once.
+func TestBeginsAnewWithoutRows(t *testing.T) {
+	r := begun(t)
+	r.cut(0)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 10)
+	r.deleteKept()
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 0)
+	r.warned(1)
+	r.grow(3, "row")
+	r.bring(r.says(0, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 3)
+}
+
 // However full of old checkpoints it is, what comes is kept, and above all a finding.
 func TestKeepsWhatComesInAFullConfigMap(t *testing.T) {
 	for _, c := range []struct {
