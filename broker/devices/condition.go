@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,8 @@ import (
 	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/internal/telemetry"
 )
+
+const notAnchored = "The device answers. Its audit is not anchored anew: "
 
 // online is what a look says about the device.
 func online(s seen, ordered int64) metav1.Condition {
@@ -58,11 +61,36 @@ func online(s seen, ordered int64) metav1.Condition {
 	default:
 		c.Reason, c.Message = v1alpha1.ReasonAnswering, "The device answers."
 		if s.anchoring != nil {
-			c.Message = fmt.Sprintf("The device answers. Its audit is not anchored anew: %v", s.anchoring)
+			c.Message = fmt.Sprintf(notAnchored+"%v", s.anchoring)
 		}
 	}
 	c.Message = sanitize.Line(c.Message, 1000)
 	return c
+}
+
+// means tells whether a message means what stood there before. What is said of a device that is away, or that does not confirm, changes with every try.
+// What it refuses people mend by that message, so its words count; its numbers do not, for the device's clock may be among them.
+func means(s seen, before, now string) bool {
+	switch {
+	case before == now, s.err != nil:
+		return true
+	case len(s.refused) > 0:
+		return words(before) == words(now)
+	case s.revoking != nil:
+		return true
+	case s.anchoring != nil:
+		return strings.HasPrefix(before, notAnchored) && words(before) == words(now)
+	}
+	return false
+}
+
+func words(message string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsDigit(c) {
+			return -1
+		}
+		return c
+	}, message)
 }
 
 // note what a look found out in the Device's status, when that changes it. The manager writes there as well; whoever waits for a
@@ -101,8 +129,7 @@ func (r *Registry) write(ctx context.Context, d *v1alpha1.Device, s seen) error 
 		confirmed = s.RevokedEpoch
 	}
 	old := meta.FindStatusCondition(d.Status.Conditions, c.Type)
-	// What a device that is away says changes with every try, and means the same.
-	same := old != nil && old.Status == c.Status && old.Reason == c.Reason && old.ObservedGeneration == c.ObservedGeneration && (old.Message == c.Message || s.err != nil)
+	same := old != nil && old.Status == c.Status && old.Reason == c.Reason && old.ObservedGeneration == c.ObservedGeneration && means(s, old.Message, c.Message)
 	if same && confirmed == d.Status.RevokedEpoch {
 		return nil
 	}
