@@ -289,6 +289,28 @@ func asked(c Call, w World) *Decision {
 	return repeat(j)
 }
 
+// ran looks for a step in force that was this call and has ended, of a call that the device does not allow (any more): "refused" would say that it did
+// not run. A call that is the next step too is that step, which is new and does not run; nil means that there is no answer.
+func ran(c Call, w World) *Decision {
+	f, d := InForce(w)
+	if d != nil {
+		return nil
+	}
+	steps := f.Plan.Spec.Steps
+	next, d := cursor(w, f)
+	if d != nil && d.Verdict == Halt || d == nil && next <= len(steps) && same(c, steps[next-1]) {
+		return nil
+	}
+	for i, s := range steps {
+		if j := JobOf(w.Jobs, f.Gate, int32(i+1)); j != nil && j.Status.State != "" && same(c, s) {
+			d := repeat(j)
+			d.Plan, d.Gate = f.Plan, f.Gate
+			return d
+		}
+	}
+	return nil
+}
+
 func repeat(j *v1alpha1.DeviceJob) *Decision {
 	d := &Decision{Verdict: Repeat, Step: j.Spec.Step, Attempt: j.Spec.Attempt, Job: j}
 	if j.Status.State == "" {

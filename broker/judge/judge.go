@@ -146,12 +146,11 @@ func Judge(c Call, w World) Decision {
 	if d := Item(w); d != nil {
 		return *d
 	}
-	a, d := Allows(w)
+	a, v, d := allowed(c, w)
 	if d != nil {
-		return *d
-	}
-	v, d := Listed(c, a)
-	if d != nil {
+		if answered := ran(c, w); answered != nil {
+			return *answered
+		}
 		return *d
 	}
 	d = &Decision{Verdict: Free}
@@ -160,6 +159,16 @@ func Judge(c Call, w World) Decision {
 	}
 	d.Allowed, d.TimeoutSeconds = a, v.TimeoutSeconds
 	return *d
+}
+
+// allowed tells what the device's manifest says of the call.
+func allowed(c Call, w World) (Allowed, manifest.Verdict, *Decision) {
+	a, d := Allows(w)
+	if d != nil {
+		return a, manifest.Verdict{}, d
+	}
+	v, d := Listed(c, a)
+	return a, v, d
 }
 
 // Meant refuses a call that means another item than the active one; nil means that it does not.

@@ -282,17 +282,30 @@ func TestJudge(t *testing.T) {
 			w.job(1, v1alpha1.JobSucceeded, "call-9")
 			w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s"}
 		}, call: call(write("a")), verdict: Repeat, step: 1},
-		"same call again after rev-2":    {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); w.plan(2, write("c")) }, call: call(write("a")), verdict: Repeat, step: 1},
-		"same call while it runs":        {change: func(w *World) { w.job(1, "", "call-9") }, call: call(write("a")), verdict: Attach, step: 1},
-		"same call while it runs, no ID": {change: func(w *World) { w.job(1, "", "call-1") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Attach, step: 1},
-		"one ID for two calls":           {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(second), verdict: Refuse, reason: CallIDReused},
-		"step before is pending":         {change: func(w *World) { w.job(1, "", "call-1") }, call: call(second), verdict: Wait, reason: StepPending, step: 1},
-		"mismatch while one is pending":  {change: func(w *World) { w.job(1, "", "call-1") }, call: call(write("z")), verdict: Halt, reason: "CallMismatch", step: 1},
-		"step before failed":             {change: func(w *World) { w.job(1, v1alpha1.JobFailed, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver, says: "Failed"},
-		"step before was refused":        {change: func(w *World) { w.job(1, v1alpha1.JobRefused, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver},
-		"step before expired":            {change: func(w *World) { w.job(1, v1alpha1.JobExpired, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver},
-		"failed step again":              {change: func(w *World) { w.job(1, v1alpha1.JobFailed, "call-1") }, call: call(write("a")), verdict: Repeat, step: 1},
-		"step before is unknown":         {change: func(w *World) { w.job(1, v1alpha1.JobUnknown, "call-1") }, call: call(second), verdict: Halt, reason: "OutcomeUnknown", step: 1, says: "Nobody can prove how step 1 ended"},
+		"same call again after rev-2":            {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); w.plan(2, write("c")) }, call: call(write("a")), verdict: Repeat, step: 1},
+		"ran, and there is no manifest any more": {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); w.Manifest = nil }, call: call(write("a")), verdict: Repeat, step: 1},
+		"ran, and the manifests were revoked": {change: func(w *World) {
+			w.job(1, v1alpha1.JobFailed, "call-1")
+			w.Device.Spec.RevokedEpoch = 1 << 52
+		}, call: call(write("a")), verdict: Repeat, step: 1},
+		"runs, and there is no manifest any more": {change: func(w *World) { w.job(1, "", "call-1"); w.Manifest = nil }, call: call(write("a")), verdict: Refuse, reason: NoManifest},
+		"is due again, and there is no manifest": {change: func(w *World) {
+			w.job(1, v1alpha1.JobSucceeded, "call-1")
+			w.job(2, v1alpha1.JobSucceeded, "call-2")
+			w.Manifest = nil
+		}, call: call(write("a")), verdict: Refuse, reason: NoManifest},
+		"never ran, and there is no manifest":     {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); w.Manifest = nil }, call: call(write("z")), verdict: Refuse, reason: NoManifest},
+		"ran under a plan that a person withdrew": {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); revoke(0)(w); w.Manifest = nil }, call: call(write("a")), verdict: Refuse, reason: NoManifest},
+		"same call while it runs":                 {change: func(w *World) { w.job(1, "", "call-9") }, call: call(write("a")), verdict: Attach, step: 1},
+		"same call while it runs, no ID":          {change: func(w *World) { w.job(1, "", "call-1") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Attach, step: 1},
+		"one ID for two calls":                    {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(second), verdict: Refuse, reason: CallIDReused},
+		"step before is pending":                  {change: func(w *World) { w.job(1, "", "call-1") }, call: call(second), verdict: Wait, reason: StepPending, step: 1},
+		"mismatch while one is pending":           {change: func(w *World) { w.job(1, "", "call-1") }, call: call(write("z")), verdict: Halt, reason: "CallMismatch", step: 1},
+		"step before failed":                      {change: func(w *World) { w.job(1, v1alpha1.JobFailed, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver, says: "Failed"},
+		"step before was refused":                 {change: func(w *World) { w.job(1, v1alpha1.JobRefused, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver},
+		"step before expired":                     {change: func(w *World) { w.job(1, v1alpha1.JobExpired, "call-1") }, call: call(second), verdict: Refuse, reason: PlanOver},
+		"failed step again":                       {change: func(w *World) { w.job(1, v1alpha1.JobFailed, "call-1") }, call: call(write("a")), verdict: Repeat, step: 1},
+		"step before is unknown":                  {change: func(w *World) { w.job(1, v1alpha1.JobUnknown, "call-1") }, call: call(second), verdict: Halt, reason: "OutcomeUnknown", step: 1, says: "Nobody can prove how step 1 ended"},
 		"unknown, answered continue": {change: func(w *World) {
 			w.job(1, v1alpha1.JobUnknown, "call-1")
 			w.haltGate(deed.UnknownHalt(w.Jobs[0].Spec.Deed), v1alpha1.GateApproved, v1alpha1.AnswerContinue)
