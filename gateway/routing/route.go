@@ -4,6 +4,7 @@ package routing
 
 import (
 	"fmt"
+	"strings"
 
 	"nisse.io/nisse/gateway/decision"
 	"nisse.io/nisse/internal/sanitize"
@@ -154,6 +155,15 @@ func (v View) held() *Item {
 	return nil
 }
 
+// stopped says of an item that is held how it goes on.
+func (i Item) stopped() string {
+	how := "answer " + answers + "."
+	if i.Unasked {
+		how = "type `stop` to be asked again how to go on."
+	}
+	return sanitize.Quote(i.Title) + " is stopped: " + how
+}
+
 func words(e Event, v View, who string, may Rights) Route {
 	text := decision.Said(e.Body, v.names()...)
 	if text == "" {
@@ -170,12 +180,15 @@ func words(e Event, v View, who string, may Rights) Route {
 	to := Route{Kind: Words, MayInstruct: true}
 	var whole bool
 	if to.Text, whole = Letter(text); !whole {
-		to.Tell = fmt.Sprintf("That is longer than I can hand on: %s reads the beginning and the end, %d KB of it. Say the rest in messages of their own, or put it into a file.", v.Agent, MaxWords>>10)
+		to.Tell = fmt.Sprintf("That is too long to hand on whole: I read the beginning and the end, %d KB of it. Say the rest in messages of their own, or put it into a file.", MaxWords>>10)
 	}
 	switch {
 	case v.Thread != nil && !v.Thread.Over:
 		to.WorkItem, to.Question = v.Thread.Name, v.Thread.Question
-	case v.Thread == nil && v.Active != nil && v.Active.Waits && !v.Active.Over:
+		if v.Thread.Held { // nobody reads it now, and silence would look as if somebody did
+			to.Tell = strings.TrimSpace(to.Tell + "\n" + v.Thread.stopped() + " What you said is kept until then.")
+		}
+	case v.Thread == nil && v.Active != nil && v.Active.Waits && !v.Active.Over && !v.Active.Held:
 		to.WorkItem, to.Question = v.Active.Name, v.Active.Question
 	default:
 		to.Kind, to.Title = Open, Title(text)

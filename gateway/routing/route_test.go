@@ -95,9 +95,27 @@ func TestWords(t *testing.T) {
 			say(anna, "the second", View{Active: asks(nginx()), Thread: disk()}),
 			Route{Kind: Words, Person: "anna", MayInstruct: true, WorkItem: "wi-2", Text: "the second"},
 		},
-		"words to a halted item answer nothing": {
-			say(anna, "what happened?", View{Active: waits(nginx()), Gates: []Gate{halt("wi-1")}}),
-			Route{Kind: Words, Person: "anna", MayInstruct: true, WorkItem: "wi-1", Text: "what happened?"},
+		"in the room, while the active item is stopped": {
+			say(anna, "what happened?", View{Active: held(waits(nginx())), Gates: []Gate{halt("wi-1")}}),
+			Route{Kind: Open, Person: "anna", MayInstruct: true, Title: "what happened?", Text: "what happened?"},
+		},
+		"in the room, stopped while a question was open": {
+			say(anna, "look", View{Active: held(asks(nginx()))}),
+			Route{Kind: Open, Person: "anna", MayInstruct: true, Title: "look", Text: "look"},
+		},
+		"in the room, the answer is just read": {
+			say(anna, "and hurry", View{Active: waits(nginx())}),
+			Route{Kind: Words, Person: "anna", MayInstruct: true, WorkItem: "wi-1", Text: "and hurry"},
+		},
+		"in the thread of one that is stopped": {
+			say(anna, "what happened?", View{Active: held(waits(nginx())), Thread: held(waits(nginx()))}),
+			Route{Kind: Words, Person: "anna", MayInstruct: true, WorkItem: "wi-1", Text: "what happened?",
+				Tell: "\"nginx\" is stopped: answer `continue`, `replan <advice>` or `abandon`. What you said is kept until then."},
+		},
+		"in the thread of one that is stopped, which nobody is asked about": {
+			say(anna, "what happened?", View{Thread: func() *Item { i := held(nginx()); i.Unasked = true; return i }()}),
+			Route{Kind: Words, Person: "anna", MayInstruct: true, WorkItem: "wi-1", Text: "what happened?",
+				Tell: "\"nginx\" is stopped: type `stop` to be asked again how to go on. What you said is kept until then."},
 		},
 		"a sentence that begins like an answer": {
 			say(lucas, "continue with the backup of web2", View{}),
@@ -162,7 +180,7 @@ func TestDecisions(t *testing.T) {
 	told := func(text string) Route { return Route{Kind: Tell, Person: "lucas", Tell: text, Gates: true} }
 	one := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1")}}
 	high := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1", func(g *Gate) { g.ByCode = true })}}
-	halted := View{Active: waits(nginx()), Gates: []Gate{halt("wi-1")}}
+	halted := View{Active: held(waits(nginx())), Gates: []Gate{halt("wi-1")}}
 	two := View{Gates: []Gate{rev(1, "wi-2", func(g *Gate) { g.Title, g.Code = "disk", "BBBBBB" }), rev(1, "wi-1")}}
 	answer := func(a string, approve bool, text string) Route {
 		r := yes
@@ -288,7 +306,7 @@ func TestStopAndStatus(t *testing.T) {
 
 // What a homeserver makes of one message does not reach an agent's pod in any length.
 func TestLongWords(t *testing.T) {
-	const tell = "That is longer than I can hand on: ops reads the beginning and the end, 32 KB of it. Say the rest in messages of their own, or put it into a file."
+	const tell = "That is too long to hand on whole: I read the beginning and the end, 32 KB of it. Say the rest in messages of their own, or put it into a file."
 	for name, tc := range map[string]struct {
 		body string
 		v    View

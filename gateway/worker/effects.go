@@ -98,12 +98,24 @@ func (w *Worker) ahead(ctx context.Context, item *v1alpha1.WorkItem) (string, er
 				first = others[i]
 			}
 		}
-		behind := sanitize.Quote(first.Spec.Title) + " (" + first.Name + ")"
-		if n := len(others); n > 1 {
-			behind += fmt.Sprintf(" and %d more", n-1)
-		}
-		return "Queued behind " + behind + "; I begin when that is over." + hindered, nil
+		return queued(&first, len(others)-1) + hindered, nil
 	}
+}
+
+// queued says what a new item waits for: the first of the others, and so many more.
+func queued(first *v1alpha1.WorkItem, more int) string {
+	behind := sanitize.Quote(first.Spec.Title) + " (" + first.Name + ")"
+	if more > 0 {
+		behind += fmt.Sprintf(" and %d more", more)
+	}
+	s := "Queued behind " + behind + "; I begin when that is over."
+	switch {
+	case first.Unasked():
+		s += " " + sanitize.Quote(first.Spec.Title) + " is stopped: type `stop` to be asked again how to go on."
+	case first.Stopped(), first.Halted():
+		s += " " + sanitize.Quote(first.Spec.Title) + " is stopped: answer `continue`, `replan <advice>` or `abandon`."
+	}
+	return s
 }
 
 // hindrance is why an agent does not work at all now; empty when nothing is known to keep it.
