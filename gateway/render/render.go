@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"maunium.net/go/mautrix/format"
+
+	"nisse.io/nisse/internal/sanitize"
 )
 
 // Budget of one message in bytes of JSON. A homeserver takes events of 64 KiB; relations, IDs, signatures and what an edit repeats
@@ -66,12 +68,13 @@ func lines(s string) string {
 	return strings.ReplaceAll(span.ReplaceAllString(html.EscapeString(s), "<code>$1</code>"), "\n", "<br>")
 }
 
-// Markdown is what an agent says. HTML in it is shown as text, and it mentions nobody.
+// Markdown is what an agent says. HTML in it is shown as text, it mentions nobody, and what nobody would see in it is seen.
 func Markdown(s string) []Content {
+	s = sanitize.Prose(s)
 	var out []Content
 	for _, part := range split(s, func(line string) int { return 2*size(line) + size(html.EscapeString(line)) + 32 }) {
 		// A part that becomes longer than foreseen, such as a table of many cells, is said plainly.
-		c := Content{Type: text, Body: part, Format: htmlType, Formatted: format.RenderMarkdown(part, true, false).FormattedBody}
+		c := Content{Type: text, Body: part, Format: htmlType, Formatted: sanitize.Markup(format.RenderMarkdown(part, true, false).FormattedBody)}
 		if c.Formatted == "" || size(c.Body)+size(c.Formatted) > Budget {
 			c.Format, c.Formatted = "", ""
 		}

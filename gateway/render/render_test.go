@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"nisse.io/nisse/internal/sanitize"
 )
 
 func TestNotice(t *testing.T) {
@@ -30,6 +32,7 @@ func TestMarkdown(t *testing.T) {
 		"image":           {"![x](https://example.org/x.png)", ""},
 		"code":            {"```\n<a>\n```", "<pre><code>&lt;a&gt;\n</code></pre>"},
 		"plain":           {"nothing special", ""},
+		"right to left":   {"**שלום** 👩\u200d🚀", "<strong>שלום</strong> 👩\u200d🚀"},
 		"mention by pill": {"[lucas](https://matrix.to/#/@lucas:example.org)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,6 +49,22 @@ func TestMarkdown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What an agent says shows what it holds: nothing is turned around or hidden, however it was written.
+func TestMarkdownHidesNothing(t *testing.T) {
+	got := Markdown("run **photo\u202egpj.exe** &#x202e;now\u200b\x1b[2K &rlm;end")
+	if len(got) != 1 || got[0].Body != `run **photo\u202egpj.exe** &#x202e;now\u200b\u001b[2K &rlm;end` {
+		t.Errorf("%+q", got)
+	}
+	for _, r := range got[0].Formatted {
+		if r != '\n' && sanitize.Hidden(r) {
+			t.Errorf("%U in %+q", r, got[0].Formatted)
+		}
+	}
+	if ref := "&#x202e;"; strings.Contains(got[0].Formatted, ref) || !strings.Contains(got[0].Formatted, `<strong>photo\u202egpj.exe</strong>`) {
+		t.Errorf("%+q", got[0].Formatted)
 	}
 }
 
