@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,10 +53,27 @@ func (w *world) script(name, text string) string {
 	return file
 }
 
-func (w *world) resolve(c approval.Call, change ...func(*wire.Resolve)) (wire.Resolved, error) {
+// resolve one call.
+func (w *world) resolve(c approval.Call, change ...func(*wire.Resolve)) (wire.ResolvedCall, error) {
 	w.t.Helper()
-	r := wire.Resolve{Device: c.Device, ManifestDigest: c.ManifestDigest, Capability: c.Capability, Args: c.Args, At: w.now.Load(), ExpiresAt: w.now.Load() + 60, Nonce: fmt.Sprint("n", time.Now().UnixNano())}
+	r, err := w.resolveAll([]approval.Call{c}, change...)
+	if err != nil {
+		return wire.ResolvedCall{}, err
+	}
+	if got := r.Calls[0]; got.Reason != "" {
+		return got, &wire.RefusedError{Reason: got.Reason, Message: got.Message}
+	}
+	return r.Calls[0], nil
+}
+
+func (w *world) resolveAll(calls []approval.Call, change ...func(*wire.Resolve)) (wire.Resolved, error) {
+	w.t.Helper()
+	r := wire.Resolve{Device: calls[0].Device, ManifestDigest: calls[0].ManifestDigest, At: w.now.Load(), ExpiresAt: w.now.Load() + 60, Nonce: fmt.Sprint("n", time.Now().UnixNano())}
+	for _, c := range calls {
+		r.Calls = append(r.Calls, wire.AskedCall{Capability: c.Capability, Args: c.Args})
+	}
 	sent := r
+	sent.Calls = slices.Clone(r.Calls)
 	for _, do := range change {
 		do(&sent)
 	}
@@ -79,18 +97,35 @@ func TestResolve(t *testing.T) {
 		list(m, manifest.Required, w.files+"/link")
 		list(m, manifest.Required, w.files+"/tool")
 		list(m, manifest.Required, w.files+"/none")
+		list(m, manifest.Required, w.files+"/odd")
 	})
+	must(t, errors.Join(os.WriteFile(w.files+"/\xff", []byte(honest), 0o700), os.Symlink("\xff", w.files+"/odd")))
 	rows := w.status().AuditRows
 	got, err := w.resolve(w.argv(w.files + "/link"))
 	must(t, err)
-	if d := cmp.Diff(wire.Resolved{V: 1, Device: "web1", Nonce: got.Nonce, CallHash: w.argv(w.files + "/link").Hash(), Executable: file, SHA256: sum(honest), User: confine.Self(),
-		Confined: confine.Missing() == "", Now: w.now.Load()}, got); d != "" {
+	link := wire.ResolvedCall{CallHash: w.argv(w.files + "/link").Hash(), Executable: file, SHA256: sum(honest), User: confine.Self(), Confined: confine.Missing() == ""}
+	if d := cmp.Diff(link, got); d != "" {
 		t.Error(d)
 	}
 	got, err = w.resolve(w.write("x", "y"))
 	if err != nil || got.Executable != "" || got.SHA256 != "" || got.User == "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	// Many in one question, of which some would not run.
+	all, err := w.resolveAll([]approval.Call{w.argv(w.files + "/none"), w.argv(w.files + "/link"), w.write("x", "y"), w.argv(file)})
+	must(t, err)
+	reasons := make([]wire.Reason, len(all.Calls))
+	for i, c := range all.Calls {
+		reasons[i] = c.Reason
+	}
+	if d := cmp.Diff([]wire.Reason{wire.Unavailable, "", "", wire.NotAllowed}, reasons); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(link, all.Calls[1]); d != "" {
+		t.Error(d)
+	}
+	malformed := w.argv(file)
+	malformed.Args = "{ }"
 	for name, c := range map[string]struct {
 		call   approval.Call
 		change func(*wire.Resolve)
@@ -101,8 +136,11 @@ func TestResolve(t *testing.T) {
 		"too late":         {w.argv(w.files + "/link"), func(r *wire.Resolve) { r.ExpiresAt = w.now.Load() }, wire.Expired},
 		"too early":        {w.argv(w.files + "/link"), func(r *wire.Resolve) { r.At += 60; r.ExpiresAt += 60 }, wire.NotYet},
 		"not listed":       {w.argv(file), func(*wire.Resolve) {}, wire.NotAllowed},
-		"malformed":        {w.argv(file), func(r *wire.Resolve) { r.Args = "{ }" }, wire.BadArgs},
+		"malformed":        {malformed, func(*wire.Resolve) {}, wire.BadArgs},
+		"no calls":         {w.argv(file), func(r *wire.Resolve) { r.Calls = nil }, wire.BadArgs},
+		"too many calls":   {w.argv(file), func(r *wire.Resolve) { r.Calls = slices.Repeat(r.Calls, wire.MaxResolve+1) }, wire.BadArgs},
 		"a wrapper":        {w.argv(w.files + "/tool"), func(*wire.Resolve) {}, wire.PathRefused},
+		"not text":         {w.argv(w.files + "/odd"), func(*wire.Resolve) {}, wire.PathRefused},
 		"not there":        {w.argv(w.files + "/none"), func(*wire.Resolve) {}, wire.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {

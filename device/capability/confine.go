@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
@@ -41,8 +42,23 @@ type Resolved struct {
 	Confined bool
 }
 
+// found program, or why there is none.
+type found struct {
+	path, sha256 string
+	err          error
+}
+
+// Resolver of calls that are asked about together: a program that several of them name is read once.
+type Resolver struct {
+	Runner
+	programs map[string]found
+}
+
+// Resolver of the runner's calls.
+func (r Runner) Resolver() *Resolver { return &Resolver{Runner: r, programs: map[string]found{}} }
+
 // Resolve a call that the manifest allowed with this verdict. Refused says why it would not run.
-func (r Runner) Resolve(v manifest.Verdict) (resolved Resolved, refused Outcome) {
+func (r *Resolver) Resolve(v manifest.Verdict) (resolved Resolved, refused Outcome) {
 	a, ok := v.Args.(manifest.ExecArgs)
 	if _, err := confine.Lookup(r.Manifest.User); err != nil {
 		return Resolved{}, failed(err)
@@ -58,11 +74,18 @@ func (r Runner) Resolve(v manifest.Verdict) (resolved Resolved, refused Outcome)
 	if missing != "" && r.Manifest.Confine == manifest.ConfineRequired {
 		return Resolved{}, failed(fmt.Errorf("%w: %s", confine.ErrUnconfined, missing))
 	}
-	var err error
-	if resolved.Executable, resolved.SHA256, err = command.Resolve(a.Argv); err != nil {
-		return Resolved{}, failed(err)
+	p, seen := r.programs[a.Argv[0]]
+	if !seen {
+		p.path, p.sha256, p.err = command.Resolve(a.Argv)
+		if p.err == nil && !utf8.ValidString(p.path) { // it could not be shown as it is
+			p.err = fmt.Errorf("%w: %s leads to %q, which is not text", command.ErrRefused, a.Argv[0], p.path)
+		}
+		r.programs[a.Argv[0]] = p
 	}
-	resolved.Confined = missing == ""
+	if p.err != nil {
+		return Resolved{}, failed(p.err)
+	}
+	resolved.Executable, resolved.SHA256, resolved.Confined = p.path, p.sha256, missing == ""
 	return resolved, Outcome{}
 }
 

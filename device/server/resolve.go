@@ -6,12 +6,13 @@ import (
 
 	"nisse.io/nisse/device/capability"
 	"nisse.io/nisse/device/clock"
+	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/manifest"
 )
 
-// Resolve answers POST /v1/resolve: what a call would run. Nothing runs and nothing is recorded; who approves the call approves these
-// bytes, and the device compares them when it runs.
+// Resolve answers POST /v1/resolve: what calls would run. Nothing runs and nothing is recorded; who approves the calls approves these
+// bytes, and the device compares them when they run.
 func (s *Server) Resolve(body []byte) ([]byte, error) {
 	if err := envelope(body); err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (s *Server) Resolve(body []byte) ([]byte, error) {
 	case r.Device != s.Device:
 		return s.refusedQuery(wire.OtherDevice, fmt.Sprintf("this is device %s, the question is for %s", s.Device, r.Device))
 	case h == nil:
-		return s.refusedQuery(wire.OtherManifest, fmt.Sprintf("this device does not hold manifest %s, which the call was made for", r.ManifestDigest))
+		return s.refusedQuery(wire.OtherManifest, fmt.Sprintf("this device does not hold manifest %s, which the calls were made for", r.ManifestDigest))
 	}
 	now := s.Now().Unix()
 	s.mu.Lock()
@@ -45,28 +46,44 @@ func (s *Server) Resolve(body []byte) ([]byte, error) {
 	if reason != "" {
 		return s.refusedQuery(reason, message)
 	}
-	v, err := h.Check(r.Capability, r.Args)
-	switch {
-	case errors.Is(err, manifest.ErrPersonSignature):
-		return s.refusedQuery(wire.NeedsSignature, err.Error())
-	case errors.Is(err, manifest.ErrNotAllowed):
-		return s.refusedQuery(wire.NotAllowed, err.Error())
-	case err != nil:
-		return s.refusedQuery(wire.BadArgs, err.Error())
+	if len(r.Calls) == 0 || len(r.Calls) > wire.MaxResolve {
+		return s.refusedQuery(wire.BadArgs, fmt.Sprintf("a question is about 1 to %d calls, this one about %d", wire.MaxResolve, len(r.Calls)))
 	}
-	select { // a program is read to be hashed, which costs as much as a call
+	select { // programs are read to be hashed, which costs as much as a call
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
 		return s.refusedQuery(wire.Busy, fmt.Sprintf("%d calls are running, which is the most; ask again", cap(s.slots)))
 	}
-	got, refused := capability.Runner{Manifest: h.Manifest, Env: s.Env, Never: s.Never}.Resolve(v)
+	resolved := wire.Resolved{Device: s.Device, Nonce: r.Nonce, Calls: make([]wire.ResolvedCall, len(r.Calls)), Now: s.Now().Unix()}
+	resolver := capability.Runner{Manifest: h.Manifest, Env: s.Env, Never: s.Never}.Resolver()
+	for n, c := range r.Calls {
+		resolved.Calls[n] = s.resolve(h, resolver, c)
+		resolved.Calls[n].CallHash = r.Call(n).Hash()
+	}
+	return wire.SignResolved(s.Key, resolved)
+}
+
+// resolve one call, or tell why it would be refused.
+func (s *Server) resolve(h *manifests.Held, resolver *capability.Resolver, c wire.AskedCall) wire.ResolvedCall {
+	refuse := func(reason wire.Reason, message string) wire.ResolvedCall {
+		return wire.ResolvedCall{Reason: reason, Message: message}
+	}
+	v, err := h.Check(c.Capability, c.Args)
+	switch {
+	case errors.Is(err, manifest.ErrPersonSignature):
+		return refuse(wire.NeedsSignature, err.Error())
+	case errors.Is(err, manifest.ErrNotAllowed):
+		return refuse(wire.NotAllowed, err.Error())
+	case err != nil:
+		return refuse(wire.BadArgs, err.Error())
+	}
+	got, refused := resolver.Resolve(v)
 	switch {
 	case refused.State == wire.Refused:
-		return s.refusedQuery(refused.Reason, refused.Message)
+		return refuse(refused.Reason, refused.Message)
 	case refused.State != "": // a program that is not there, or cannot be read
-		return s.refusedQuery(wire.Unavailable, refused.Message)
+		return refuse(wire.Unavailable, refused.Message)
 	}
-	return wire.SignResolved(s.Key, wire.Resolved{Device: s.Device, Nonce: r.Nonce, CallHash: r.Call().Hash(),
-		Executable: got.Executable, SHA256: got.SHA256, User: got.User, Confined: got.Confined, Now: s.Now().Unix()})
+	return wire.ResolvedCall{Executable: got.Executable, SHA256: got.SHA256, User: got.User, Confined: got.Confined}
 }

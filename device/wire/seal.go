@@ -187,14 +187,19 @@ func SignResolved(key ed25519.PrivateKey, r Resolved) ([]byte, error) {
 	return dsse.Sign(key, TypeResolved, r)
 }
 
-// OpenResolved verifies the answer to asked. A refusal comes back as *RefusedError.
+// OpenResolved verifies the answer to asked: it is about those calls, in that order. A refusal comes back as *RefusedError.
 func OpenResolved(envelope []byte, key ed25519.PublicKey, asked Resolve) (Resolved, error) {
 	var r Resolved
 	if err := openReply(envelope, TypeResolved, key, Query{Device: asked.Device}, &r); err != nil {
 		return Resolved{}, err
 	}
-	if r.Device != asked.Device || r.Nonce != asked.Nonce || r.CallHash != asked.Call().Hash() {
-		return Resolved{}, fmt.Errorf("%w: it is of device %q with nonce %q about call %s", ErrMismatch, r.Device, r.Nonce, r.CallHash)
+	if r.Device != asked.Device || r.Nonce != asked.Nonce || len(r.Calls) != len(asked.Calls) {
+		return Resolved{}, fmt.Errorf("%w: it is of device %q with nonce %q about %d calls", ErrMismatch, r.Device, r.Nonce, len(r.Calls))
+	}
+	for n, c := range r.Calls {
+		if c.CallHash != asked.Call(n).Hash() {
+			return Resolved{}, fmt.Errorf("%w: it is about another call %d (%s)", ErrMismatch, n+1, c.CallHash)
+		}
 	}
 	return r, nil
 }

@@ -251,15 +251,17 @@ type Revocation struct {
 	At int64 `json:"at"`
 }
 
-// Resolve asks what a call would run, before anybody is asked to approve it. Nothing is run and nothing is recorded. It is signed by a
+// MaxResolve is how many calls one question may be about: as many as a plan has steps.
+const MaxResolve = 50
+
+// Resolve asks what calls would run, before anybody is asked to approve them. Nothing is run and nothing is recorded. It is signed by a
 // request key of the manifest that it names.
 type Resolve struct {
 	V              int    `json:"v"`
 	Device         string `json:"device"`
 	ManifestDigest string `json:"manifestDigest"`
-	Capability     string `json:"capability"`
-	// Args in canonical JSON, as a string.
-	Args string `json:"args"`
+	// Calls that are asked about, 1 to MaxResolve.
+	Calls []AskedCall `json:"calls"`
 	// At and ExpiresAt as in Request.
 	At        int64 `json:"at"`
 	ExpiresAt int64 `json:"expiresAt"`
@@ -267,11 +269,31 @@ type Resolve struct {
 	Nonce string `json:"nonce"`
 }
 
-// Resolved is what a call would run, as of now. The device's key signs it.
+// AskedCall is one call that a Resolve asks about.
+type AskedCall struct {
+	Capability string `json:"capability"`
+	// Args in canonical JSON, as a string.
+	Args string `json:"args"`
+}
+
+// Call number n that is asked about, from 0 on.
+func (r Resolve) Call(n int) approval.Call {
+	c := r.Calls[n]
+	return approval.Call{Device: r.Device, ManifestDigest: r.ManifestDigest, Capability: c.Capability, Args: c.Args}
+}
+
+// Resolved is what the calls of a Resolve would run, as of now. The device's key signs it.
 type Resolved struct {
 	V      int    `json:"v"`
 	Device string `json:"device"`
 	Nonce  string `json:"nonce"`
+	// Calls in the order in which they were asked about.
+	Calls []ResolvedCall `json:"calls"`
+	Now   int64          `json:"now"`
+}
+
+// ResolvedCall is what one call would run; with a Reason it would not run at all, and says nothing else.
+type ResolvedCall struct {
 	// CallHash of the call that was asked about.
 	CallHash string `json:"callHash"`
 	// Executable is the file that the program's name leads to, symlinks followed, and SHA256, in hex, of its bytes; both are empty for a
@@ -279,15 +301,12 @@ type Resolved struct {
 	Executable string `json:"executable,omitempty"`
 	SHA256     string `json:"sha256,omitempty"`
 	// User that it would run as.
-	User string `json:"user"`
+	User string `json:"user,omitempty"`
 	// Confined tells that Landlock would hold it.
-	Confined bool  `json:"confined"`
-	Now      int64 `json:"now"`
-}
-
-// Call that is asked about.
-func (r Resolve) Call() approval.Call {
-	return approval.Call{Device: r.Device, ManifestDigest: r.ManifestDigest, Capability: r.Capability, Args: r.Args}
+	Confined bool `json:"confined,omitempty"`
+	// Reason and Message why it would be refused.
+	Reason  Reason `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // AuditPage is a part of the audit chain.
