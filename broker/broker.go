@@ -80,7 +80,7 @@ func New(c Config, w World) *Broker {
 	deviceClient := devices.NewClient(c.RequestKey, now)
 	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now, w.Metrics)
 	registry.Replicate(c.Replicas)
-	plans := &plan.Submitter{Live: reader, API: w.Live, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace}
+	plans := &plan.Submitter{Live: reader, API: w.Live, Devices: registry, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace}
 	dispatcher := &dispatch.Dispatcher{
 		Live: reader, Asker: plans, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,
 		Meter: m, Log: c.Log, Now: now, Namespace: c.Namespace,

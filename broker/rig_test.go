@@ -437,6 +437,9 @@ func (r *rig) statement(g *v1alpha1.Gate, p *v1alpha1.Plan, key ed25519.PrivateK
 	s := approval.Statement{GateUID: string(g.UID), Digest: g.Spec.Digest, Approvers: []string{"lucas"}, ExpiresAt: time.Now().Add(10 * time.Minute).Unix()}
 	for _, step := range p.Spec.Steps {
 		s.Calls, s.Attempts = append(s.Calls, judge.StepCall(step).Hash()), append(s.Attempts, 1)
+		if s.Resolved = append(s.Resolved, ""); step.Resolved != nil {
+			s.Resolved[len(s.Resolved)-1] = step.Resolved.SHA256
+		}
 	}
 	env, err := s.Sign(key)
 	must(r.t, err)

@@ -8,7 +8,23 @@ const (
 	PlanMaxSteps = 50
 )
 
+// ResolvedProgram is the program that a step's command line leads to, as its device told when the plan was submitted.
+type ResolvedProgram struct {
+	// executable is the file that the program's name leads to, symlinks followed.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/`
+	Executable string `json:"executable"`
+	// sha256 of its bytes, in hex. The device runs no others for this step.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	SHA256 string `json:"sha256"`
+	// user that it runs as, by the device's manifest.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	User string `json:"user"`
+}
+
 // PlanStep is one literal call.
+// +kubebuilder:validation:XValidation:rule="has(self.resolved) == (self.capability == 'exec')",message="a step of exec says in resolved which program it runs, and no other step does"
 type PlanStep struct {
 	// device the call goes to.
 	// +kubebuilder:validation:MinLength=1
@@ -25,6 +41,9 @@ type PlanStep struct {
 	// manifestDigest of the device when the plan was submitted; a device that changed since refuses.
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
 	ManifestDigest string `json:"manifestDigest"`
+	// resolved is the program that would run, for steps whose arguments name one: those of exec. It is shown, approved and compared.
+	// +optional
+	Resolved *ResolvedProgram `json:"resolved,omitempty"`
 }
 
 // PlanSpec is fixed at creation.

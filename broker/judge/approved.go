@@ -84,7 +84,7 @@ func InForce(w World) (Force, *Decision) {
 		return with(refuse(DigestMismatch, "What was approved is not what %s says. Nothing was run. Submit another plan.", rev), g)
 	}
 	s, err := approval.Verify(g.Status.Statement, w.ApprovalKeys)
-	if err != nil || s.GateUID != string(g.UID) || s.Digest != g.Spec.Digest || len(s.Calls) != len(p.Spec.Steps) {
+	if err != nil || s.GateUID != string(g.UID) || s.Digest != g.Spec.Digest || len(s.Calls) != len(p.Spec.Steps) || !resolves(s, p.Spec.Steps) {
 		return with(refuse(StatementInvalid, "The approval of %s does not verify. Nothing was run; an administrator has to look at the approval key.", rev), g)
 	}
 	if w.Now.Unix() >= s.ExpiresAt {
@@ -120,11 +120,28 @@ func PlanDigest(a *v1alpha1.Agent, it *v1alpha1.WorkItem, p *v1alpha1.Plan, wind
 	steps := make([]approval.Step, len(p.Spec.Steps))
 	for i, s := range p.Spec.Steps {
 		steps[i] = approval.Step{Call: StepCall(s), Checks: []string{}, Attempts: 1}
+		if r := s.Resolved; r != nil {
+			steps[i].Resolved = approval.Program{Executable: r.Executable, SHA256: r.SHA256, User: r.User}.Canonical()
+		}
 	}
 	return approval.PlanPreimage{
 		AgentUID: string(a.UID), WorkItemUID: string(it.UID), PlanUID: string(p.UID), Revision: p.Spec.Revision,
 		ToolSchemaDigest: p.Spec.ToolSchemaDigest, Steps: steps, WindowSeconds: window,
 	}.Digest()
+}
+
+// resolves tells whether a statement approves the very programs that the steps were resolved to.
+func resolves(s approval.Statement, steps []v1alpha1.PlanStep) bool {
+	for i := range steps {
+		want := ""
+		if r := steps[i].Resolved; r != nil {
+			want = r.SHA256
+		}
+		if s.Executable(int32(i+1)) != want {
+			return false
+		}
+	}
+	return true
 }
 
 // StepCall is the call that a step is.

@@ -88,6 +88,7 @@ const (
 	ManifestExpired   = "ManifestExpired"
 	ManifestRefused   = "ManifestRefused"
 	BadArguments      = "BadArguments"
+	NotResolved       = "NotResolved"
 	NotListed         = "NotListed"
 	NoPlan            = "NoPlan"
 	PlanClosed        = "PlanClosed"

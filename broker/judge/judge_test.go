@@ -90,6 +90,24 @@ func call(s v1alpha1.PlanStep) Call {
 	return Call{ID: "call-9", Device: s.Device, Capability: s.Capability, Args: s.Args}
 }
 
+// touch is a step that runs a program.
+func touch() v1alpha1.PlanStep {
+	return v1alpha1.PlanStep{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`, ManifestDigest: listDigest,
+		Resolved: &v1alpha1.ResolvedProgram{Executable: "/usr/bin/touch", SHA256: strings.Repeat("0a", 32), User: "nobody"}}
+}
+
+// touching changes the world to one whose plan in force is a write and a touch, approved by a statement that is changed.
+func touching(plan func(*v1alpha1.ResolvedProgram), statement func(*approval.Statement)) func(*World) {
+	return func(w *World) {
+		w.plan(2, touch(), write("b"))
+		w.approveWith(1, key, statement)
+		plan(w.Plans[1].Spec.Steps[0].Resolved)
+	}
+}
+
+func asIs(*v1alpha1.ResolvedProgram) {}
+func asSigned(*approval.Statement)   {}
+
 func read() Call {
 	return Call{ID: "call-9", Device: "web1", Capability: "fs.read", Args: `{"path":"/srv/nisse/a"}`}
 }
@@ -136,6 +154,9 @@ func (w *World) approveWith(i int, k ed25519.PrivateKey, change func(*approval.S
 	for _, step := range w.Plans[i].Spec.Steps {
 		s.Calls = append(s.Calls, StepCall(step).Hash())
 		s.Attempts = append(s.Attempts, 1)
+		if s.Resolved = append(s.Resolved, ""); step.Resolved != nil {
+			s.Resolved[len(s.Resolved)-1] = step.Resolved.SHA256
+		}
 	}
 	change(&s)
 	env, err := s.Sign(k)
@@ -258,26 +279,35 @@ func TestJudge(t *testing.T) {
 		"statement of fewer calls": {change: func(w *World) {
 			w.approveWith(0, key, func(s *approval.Statement) { s.Calls, s.Attempts = s.Calls[:1], s.Attempts[:1] })
 		}, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
-		"no key is trusted":              {change: func(w *World) { w.ApprovalKeys = nil }, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
-		"last second of the window":      {change: func(w *World) { w.Now = now.Add(599 * time.Second) }, call: call(write("a")), verdict: Run, step: 1},
-		"window is over":                 {change: func(w *World) { w.Now = now.Add(600 * time.Second) }, call: call(write("a")), verdict: Refuse, reason: ApprovalEnded},
-		"another approver is taken away": {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[:1] }, call: call(write("a")), verdict: Run, step: 1},
-		"approver is taken away":         {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[1:] }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "lucas approved rev-1 and may not approve for ops any more"},
-		"approver may instruct only":     {change: revoke(0), call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "Submit the plan again"},
-		"nobody may approve any more":    {change: func(w *World) { w.Agent.Spec.People = nil }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked},
-		"approver of two is taken away":  {change: func(w *World) { approvedByBoth(w); revoke(1)(w) }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "vera approved"},
-		"both approvers may still":       {change: approvedByBoth, call: call(write("a")), verdict: Run, step: 1},
-		"revoked after the first step":   {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); revoke(0)(w) }, call: call(second), verdict: Refuse, reason: ApproverRevoked},
-		"revoked, an old answer":         {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); revoke(0)(w) }, call: call(write("a")), verdict: Repeat, step: 1},
-		"revoked, read-only call":        {change: revoke(0), call: read(), verdict: Free},
-		"revoked, read-only next step":   {change: func(w *World) { w.plan(2, readStep()); w.approve(1); revoke(0)(w) }, call: read(), verdict: Free},
-		"manifest changed since":         {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++; w.resign(rootKey) }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
-		"one character differs":          {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: `wants web1 · fs.write with path="/srv/nisse/a"; ops called it with path="/srv/nisse/A". Nothing was run.`},
-		"an argument more":               {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: `with encoding=(absent); ops called it with encoding="utf-8"`},
-		"another capability":             {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
-		"a later step first":             {call: call(second), verdict: Halt, reason: "CallMismatch", step: 1},
-		"same call again":                {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(write("a")), verdict: Repeat, step: 1},
-		"same call again without an ID":  {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Repeat, step: 1},
+		"a program": {change: touching(asIs, asSigned), call: call(touch()), verdict: Run, step: 1},
+		"one digit of the program was edited": {change: touching(func(r *v1alpha1.ResolvedProgram) { r.SHA256 = strings.Replace(r.SHA256, "0", "1", 1) }, asSigned),
+			call: call(touch()), verdict: Refuse, reason: DigestMismatch},
+		"where the program lies was edited":     {change: touching(func(r *v1alpha1.ResolvedProgram) { r.Executable = "/srv/touch" }, asSigned), call: call(touch()), verdict: Refuse, reason: DigestMismatch},
+		"who the program runs as was edited":    {change: touching(func(r *v1alpha1.ResolvedProgram) { r.User = "root" }, asSigned), call: call(touch()), verdict: Refuse, reason: DigestMismatch},
+		"the program was taken out of the plan": {change: func(w *World) { touching(asIs, asSigned)(w); w.Plans[1].Spec.Steps[0].Resolved = nil }, call: call(touch()), verdict: Refuse, reason: DigestMismatch},
+		"statement of another program":          {change: touching(asIs, func(s *approval.Statement) { s.Resolved[0] = strings.Repeat("0b", 32) }), call: call(touch()), verdict: Refuse, reason: StatementInvalid},
+		"statement of no program":               {change: touching(asIs, func(s *approval.Statement) { s.Resolved = nil }), call: call(touch()), verdict: Refuse, reason: StatementInvalid},
+		"statement of a program too many":       {change: touching(asIs, func(s *approval.Statement) { s.Resolved[1] = s.Resolved[0] }), call: call(touch()), verdict: Refuse, reason: StatementInvalid},
+		"no key is trusted":                     {change: func(w *World) { w.ApprovalKeys = nil }, call: call(write("a")), verdict: Refuse, reason: StatementInvalid},
+		"last second of the window":             {change: func(w *World) { w.Now = now.Add(599 * time.Second) }, call: call(write("a")), verdict: Run, step: 1},
+		"window is over":                        {change: func(w *World) { w.Now = now.Add(600 * time.Second) }, call: call(write("a")), verdict: Refuse, reason: ApprovalEnded},
+		"another approver is taken away":        {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[:1] }, call: call(write("a")), verdict: Run, step: 1},
+		"approver is taken away":                {change: func(w *World) { w.Agent.Spec.People = w.Agent.Spec.People[1:] }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "lucas approved rev-1 and may not approve for ops any more"},
+		"approver may instruct only":            {change: revoke(0), call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "Submit the plan again"},
+		"nobody may approve any more":           {change: func(w *World) { w.Agent.Spec.People = nil }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked},
+		"approver of two is taken away":         {change: func(w *World) { approvedByBoth(w); revoke(1)(w) }, call: call(write("a")), verdict: Refuse, reason: ApproverRevoked, says: "vera approved"},
+		"both approvers may still":              {change: approvedByBoth, call: call(write("a")), verdict: Run, step: 1},
+		"revoked after the first step":          {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-1"); revoke(0)(w) }, call: call(second), verdict: Refuse, reason: ApproverRevoked},
+		"revoked, an old answer":                {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9"); revoke(0)(w) }, call: call(write("a")), verdict: Repeat, step: 1},
+		"revoked, read-only call":               {change: revoke(0), call: read(), verdict: Free},
+		"revoked, read-only next step":          {change: func(w *World) { w.plan(2, readStep()); w.approve(1); revoke(0)(w) }, call: read(), verdict: Free},
+		"manifest changed since":                {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++; w.resign(rootKey) }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
+		"one character differs":                 {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: `wants web1 · fs.write with path="/srv/nisse/a"; ops called it with path="/srv/nisse/A". Nothing was run.`},
+		"an argument more":                      {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: `with encoding=(absent); ops called it with encoding="utf-8"`},
+		"another capability":                    {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
+		"a later step first":                    {call: call(second), verdict: Halt, reason: "CallMismatch", step: 1},
+		"same call again":                       {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(write("a")), verdict: Repeat, step: 1},
+		"same call again without an ID":         {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Repeat, step: 1},
 		"same call again while stopped": {change: func(w *World) {
 			w.job(1, v1alpha1.JobSucceeded, "call-9")
 			w.Item.Spec.Stop = &v1alpha1.StopRequest{ID: "s"}

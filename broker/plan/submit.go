@@ -6,13 +6,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,6 +43,7 @@ const (
 type Submitter struct {
 	Live      live.Reader
 	API       client.Client
+	Devices   Resolver
 	Locks     *serial.Keys
 	Rates     *rates.Buckets
 	Log       *slog.Logger
@@ -75,9 +75,9 @@ func (s *Submitter) Submit(ctx context.Context, agent string, sub Submission) (d
 	if err != nil || no != nil {
 		return result(no), err
 	}
-	waiting, cancel := context.WithTimeout(ctx, lockWait)
+	locking, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	unlock, ok := s.Locks.Lock(waiting, string(w.Item.UID))
+	unlock, ok := s.Locks.Lock(locking, string(w.Item.UID))
 	if !ok {
 		return refuse("Busy", "A step of the plan before runs; submit the plan again when it has ended."), nil
 	}
@@ -85,21 +85,70 @@ func (s *Submitter) Submit(ctx context.Context, agent string, sub Submission) (d
 	if w, no, err = s.look(ctx, agent, sub); err != nil || no != nil {
 		return result(no), err
 	}
-	steps, refused, err := s.normalise(ctx, w, sub.Steps)
+	steps, at, refused, err := s.normalise(ctx, w, sub.Steps)
 	if err != nil || refused != nil {
 		return deref(refused), err
 	}
-	if r := again(w, sub, steps); r != nil {
+	if r := repeated(w, sub, steps); r != nil {
 		return *r, nil
 	}
-	return s.store(ctx, w, sub, steps)
+	if p := waiting(w, steps); p != nil && len(questions(steps)) == 0 {
+		return submitted(p), nil
+	}
+	return s.put(ctx, w, sub, steps, at, func() (judge.World, *judge.Decision, error) { return s.look(ctx, agent, sub) })
 }
 
 // Ask stores a single call that a person is to be asked about, as a plan of that one step. The judge has seen to it that it may be made and that it
 // was not asked about before. Whoever calls holds the item's lock.
 func (s *Submitter) Ask(ctx context.Context, w judge.World, c judge.Call, allowed judge.Allowed) (doors.ToolResult, error) {
 	step := v1alpha1.PlanStep{Device: c.Device, Capability: c.Capability, Args: c.Args, ManifestDigest: allowed.Digest}
-	return s.store(ctx, w, Submission{ID: c.ID, call: true}, []v1alpha1.PlanStep{step})
+	at := map[string]place{c.Device: {world: w, allowed: allowed}}
+	r, err := s.put(ctx, w, Submission{ID: c.ID, call: true}, []v1alpha1.PlanStep{step}, at, func() (judge.World, *judge.Decision, error) {
+		now, err := s.Live.World(ctx, w.Agent.Name, "", c.Device)
+		if err != nil {
+			return now, nil, err
+		}
+		if d := judge.Judge(c, now); d.Verdict != judge.Ask {
+			return now, &d, nil
+		}
+		return now, nil, nil
+	})
+	if r.Status == doors.Refused { // there are no steps to count
+		r.Step, r.Message = 0, strings.TrimPrefix(r.Message, "Step 1: ")
+	}
+	return r, err
+}
+
+// put steps to people, once it is known what they run. That may take a while, in which people may say stop, so it is looked again.
+func (s *Submitter) put(ctx context.Context, w judge.World, sub Submission, steps []v1alpha1.PlanStep, at map[string]place, look func() (judge.World, *judge.Decision, error)) (doors.ToolResult, error) {
+	p, refused := s.build(w, sub, steps)
+	if refused != nil {
+		return *refused, nil
+	}
+	if refused = s.room(w); refused != nil {
+		return *refused, nil
+	}
+	asked := questions(steps)
+	if len(asked) == 0 {
+		return s.store(ctx, w, p)
+	}
+	if refused, err := s.resolve(ctx, steps, at, asked); err != nil || refused != nil {
+		return deref(refused), err
+	}
+	now, no, err := look()
+	if err != nil || no != nil {
+		return result(no), err
+	}
+	if now.Item.UID != w.Item.UID {
+		return refuse(judge.OtherWorkItem, "Another work item became the active one meanwhile. Nothing was stored."), nil
+	}
+	if p := waiting(now, steps); p != nil && slices.EqualFunc(p.Spec.Steps, steps, sameProgram) {
+		return submitted(p), nil
+	}
+	if p, refused = s.build(now, sub, steps); refused != nil {
+		return *refused, nil
+	}
+	return s.store(ctx, now, p)
 }
 
 func (s *Submitter) look(ctx context.Context, agent string, sub Submission) (judge.World, *judge.Decision, error) {
@@ -116,111 +165,69 @@ func (s *Submitter) look(ctx context.Context, agent string, sub Submission) (jud
 	return w, judge.Item(w), nil
 }
 
-// normalise checks every step and brings it into its stored form. The first step that could never run refuses the plan.
-func (s *Submitter) normalise(ctx context.Context, w judge.World, raw []Step) ([]v1alpha1.PlanStep, *doors.ToolResult, error) {
-	if len(raw) == 0 {
-		return nil, refusal("NoSteps", "A plan without steps does nothing and is shown to nobody. Give it the calls you want to make."), nil
-	}
-	if len(raw) > v1alpha1.PlanMaxSteps {
-		return nil, refusal("PlanTooLong", "%d steps; a plan has %d at most. Split the work.", len(raw), v1alpha1.PlanMaxSteps), nil
-	}
-	known := map[string]judge.World{}
-	steps := make([]v1alpha1.PlanStep, len(raw))
-	for i, r := range raw {
-		bad := func(reason, message string) ([]v1alpha1.PlanStep, *doors.ToolResult, error) {
-			res := refusal(reason, "Step %d: %s", i+1, message)
-			res.Step = int32(i + 1)
-			return nil, res, nil
-		}
-		if no := judge.Tool(r.Capability, w.Agent); no != nil {
-			return bad(no.Reason, no.Message)
-		}
-		args, err := tools.Capability(r.Capability, r.Args)
-		if errors.Is(err, tools.ErrArguments) {
-			return bad(judge.BadArguments, err.Error()+".")
-		} else if err != nil {
-			return nil, nil, err
-		}
-		at, seen := known[r.Device]
-		if !seen {
-			if at, err = s.at(ctx, w, r.Device); err != nil {
-				return nil, nil, err
-			}
-			known[r.Device] = at
-		}
-		c := judge.Call{Device: r.Device, Capability: r.Capability, Args: string(args)}
-		if no := judge.Device(c, at); no != nil {
-			return bad(no.Reason, no.Message)
-		}
-		allowed, no := judge.Allows(at)
-		if no != nil {
-			return bad(no.Reason, no.Message)
-		}
-		if _, no := judge.Listed(c, allowed); no != nil {
-			return bad(no.Reason, no.Message)
-		}
-		steps[i] = v1alpha1.PlanStep{Device: r.Device, Capability: r.Capability, Args: string(args), ManifestDigest: allowed.Digest}
-	}
-	return steps, nil, nil
-}
-
-// at a device: the world with it and its manifest. Nobody makes the broker read devices that are not theirs.
-func (s *Submitter) at(ctx context.Context, w judge.World, device string) (judge.World, error) {
-	if !slices.Contains(w.Agent.Spec.Devices, device) {
-		return w, nil
-	}
-	d := &v1alpha1.Device{}
-	switch err := s.Live.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: device}, d); {
-	case err == nil:
-		w.Device = d
-	case !apierrors.IsNotFound(err):
-		return w, fmt.Errorf("read device %s: %w", device, err)
-	}
-	var err error
-	w.Manifest, err = s.Live.Manifest(ctx, w.Agent.Spec.Privilege, device)
-	return w, err
-}
-
-// again finds the plan that this submission made before: by the call's ID, or because the same steps wait for an answer already.
-func again(w judge.World, sub Submission, steps []v1alpha1.PlanStep) *doors.ToolResult {
+// repeated finds the plan that this very call made before, by the call's ID.
+func repeated(w judge.World, sub Submission, steps []v1alpha1.PlanStep) *doors.ToolResult {
 	for i := range w.Plans {
 		p := &w.Plans[i]
 		if sub.ID == "" || p.Spec.Call || p.Spec.CallID != sub.ID || p.Spec.WorkItem.UID != string(w.Item.UID) {
 			continue
 		}
-		if !sameCalls(p.Spec.Steps, steps) {
+		if !slices.EqualFunc(p.Spec.Steps, steps, sameCall) {
 			return refusal(judge.CallIDReused, "The call ID was used for another plan. Give each call an ID of its own.")
 		}
 		r := submitted(p)
 		return &r
 	}
+	return nil
+}
+
+// waiting finds the plan with the same steps that waits for an answer already; nil when there is none. What its steps were resolved to
+// is not compared.
+func waiting(w judge.World, steps []v1alpha1.PlanStep) *v1alpha1.Plan {
 	latest, seen := judge.Latest(w), w.Item.Status.Plan
-	if latest == nil || seen != nil && latest.Spec.Revision < seen.Revision || latest.Spec.Revision <= w.Item.Status.ClosedRevision || latest.Spec.Call || !slices.Equal(latest.Spec.Steps, steps) {
+	if latest == nil || seen != nil && latest.Spec.Revision < seen.Revision || latest.Spec.Revision <= w.Item.Status.ClosedRevision || latest.Spec.Call {
+		return nil
+	}
+	if !slices.EqualFunc(latest.Spec.Steps, steps, func(x, y v1alpha1.PlanStep) bool { return sameCall(x, y) && x.ManifestDigest == y.ManifestDigest }) {
 		return nil
 	}
 	if g := judge.GateOf(latest, w.Gates); g != nil && !g.Open() {
 		return nil
 	}
-	r := submitted(latest)
-	return &r
+	return latest
 }
 
-// sameCalls leaves the manifest out: a repeated call is the same call though the device changed since.
-func sameCalls(a, b []v1alpha1.PlanStep) bool {
-	return slices.EqualFunc(a, b, func(x, y v1alpha1.PlanStep) bool {
-		return x.Device == y.Device && x.Capability == y.Capability && x.Args == y.Args
-	})
+// sameCall leaves the manifest out: a repeated call is the same call though the device changed since.
+func sameCall(x, y v1alpha1.PlanStep) bool {
+	return x.Device == y.Device && x.Capability == y.Capability && x.Args == y.Args
 }
 
-func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, steps []v1alpha1.PlanStep) (doors.ToolResult, error) {
-	revision := newest(w) + 1
+// sameProgram tells whether two steps run the same, as far as they were resolved.
+func sameProgram(x, y v1alpha1.PlanStep) bool {
+	if x.Resolved == nil || y.Resolved == nil {
+		return x.Resolved == y.Resolved
+	}
+	return *x.Resolved == *y.Resolved
+}
+
+// room for another revision. It is asked for before devices are: each revision costs them work and people their reading.
+func (s *Submitter) room(w judge.World) *doors.ToolResult {
 	most := int32(defaultRevisions)
 	if l := w.Agent.Spec.Limits; l != nil && l.PlanRevisions != nil {
 		most = *l.PlanRevisions
 	}
-	if revision > most {
-		return refuse("TooManyRevisions", fmt.Sprintf("This work item has had %d plans, the most it may have. Ask a person how to go on.", most)), nil
+	if newest(w) >= most {
+		return refusal("TooManyRevisions", "This work item has had %d plans, the most it may have. Ask a person how to go on.", most)
 	}
+	if wait, ok := s.Rates.Take(string(w.Item.UID), revisionsPerSecond, revisionsAtOnce); !ok {
+		return refusal("RateLimited", "Too many plans in a short time; a person reads each. Submit again in %d s.", int(wait.Seconds())+1)
+	}
+	return nil
+}
+
+// build the next revision, if it is one that can be read.
+func (s *Submitter) build(w judge.World, sub Submission, steps []v1alpha1.PlanStep) (*v1alpha1.Plan, *doors.ToolResult) {
+	revision := newest(w) + 1
 	id := sub.ID
 	if id == "" {
 		id = "broker-" + rand.Text()
@@ -238,21 +245,22 @@ func (s *Submitter) store(ctx context.Context, w judge.World, sub Submission, st
 	}
 	b, err := canonical.Marshal(p.Spec)
 	if err != nil {
-		return refuse(judge.BadArguments, "The plan cannot be stored: "+err.Error()), nil
+		return nil, refusal(judge.BadArguments, "The plan cannot be stored: %v", err)
 	}
 	if len(b) > v1alpha1.PlanMaxBytes {
-		return refuse("PlanTooLong", fmt.Sprintf("The plan has %d bytes; at most %d can be read and approved. Split the work.", len(b), v1alpha1.PlanMaxBytes)), nil
+		return nil, refusal("PlanTooLong", "The plan has %d bytes; at most %d can be read and approved. Split the work.", len(b), v1alpha1.PlanMaxBytes)
 	}
-	if wait, ok := s.Rates.Take(string(w.Item.UID), revisionsPerSecond, revisionsAtOnce); !ok {
-		return refuse("RateLimited", fmt.Sprintf("Too many plans in a short time; a person reads each. Submit again in %d s.", int(wait.Seconds())+1)), nil
-	}
+	return p, nil
+}
+
+func (s *Submitter) store(ctx context.Context, w judge.World, p *v1alpha1.Plan) (doors.ToolResult, error) {
 	crashpoint.Hit("broker.plan.before")
 	if err := s.API.Create(ctx, p); err != nil {
-		return doors.ToolResult{}, fmt.Errorf("store plan rev-%d of %s: %w", revision, w.Item.Name, err)
+		return doors.ToolResult{}, fmt.Errorf("store plan rev-%d of %s: %w", p.Spec.Revision, w.Item.Name, err)
 	}
 	crashpoint.Hit("broker.plan.after")
-	telemetry.Changed(ctx, s.Log, "plan.submitted", telemetry.Event{Agent: w.Agent.Name, TaskID: w.Item.Correlation(), Cause: id},
-		slog.String("plan", p.Name), slog.Int("steps", len(steps)))
+	telemetry.Changed(ctx, s.Log, "plan.submitted", telemetry.Event{Agent: w.Agent.Name, TaskID: w.Item.Correlation(), Cause: p.Spec.CallID},
+		slog.String("plan", p.Name), slog.Int("steps", len(p.Spec.Steps)))
 	return submitted(p), nil
 }
 
@@ -288,6 +296,13 @@ func refuse(reason, message string) doors.ToolResult {
 func refusal(reason, format string, args ...any) *doors.ToolResult {
 	r := refuse(reason, fmt.Sprintf(format, args...))
 	return &r
+}
+
+// stepRefusal refuses a plan because of its step at index i.
+func stepRefusal(i int, reason, message string) *doors.ToolResult {
+	r := refusal(reason, "Step %d: %s", i+1, message)
+	r.Step = int32(i + 1)
+	return r
 }
 
 func result(d *judge.Decision) doors.ToolResult {

@@ -42,6 +42,15 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// What a step runs stands below its arguments, whole, in the block that is not made clickable.
+func TestGateShowsPrograms(t *testing.T) {
+	got := Gate("Plan rev-1 of ops for \"x\"\n\n1. web1 · exec\n   argv = [\"/usr/bin/report\"]\n   runs \"/opt/report/bin/report-2.1\" as www-data, SHA-256 0123456789ab…\n\nReply  approve rev-1", nil)
+	want := "<pre><code>1. web1 · exec\n   argv = [&#34;/usr/bin/report&#34;]\n   runs &#34;/opt/report/bin/report-2.1&#34; as \n  ↳ www-data, SHA-256 0123456789ab…\n</code></pre>"
+	if len(got) != 1 || !strings.Contains(got[0].Formatted, want) {
+		t.Errorf("got %q", got[0].Formatted)
+	}
+}
+
 // A gate that is over says how, and neither that it waits nor what to type.
 func TestEnded(t *testing.T) {
 	const halt = `ops has stopped in "disk"

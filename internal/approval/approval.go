@@ -46,8 +46,28 @@ type Step struct {
 	Checks []string `json:"checks"`
 	// Attempts allowed; 1 unless the plan says more.
 	Attempts int32 `json:"attempts"`
-	// Resolved is what the device resolved the call to (executable hash, cwd, env, uid), in canonical JSON; empty where it resolves nothing.
+	// Resolved is the Program that the device resolved the call to, in canonical JSON; empty where it runs none. The manifest binds what
+	// else a call runs with: its user, its environment, what it may reach.
 	Resolved string `json:"resolved"`
+}
+
+// Program that a call was resolved to.
+type Program struct {
+	// Executable is the file, symlinks followed.
+	Executable string `json:"executable"`
+	// SHA256 of its bytes, in hex.
+	SHA256 string `json:"sha256"`
+	// User that it runs as.
+	User string `json:"user"`
+}
+
+// Canonical form of the program, for a Step.
+func (p Program) Canonical() string {
+	b, err := canonical.Marshal(p)
+	if err != nil {
+		return "invalid:" + err.Error() // as for Call.Hash
+	}
+	return string(b)
 }
 
 // PlanPreimage is everything that approving a plan approves.

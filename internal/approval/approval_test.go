@@ -133,6 +133,19 @@ func TestVerifyRefusesIncompleteStatements(t *testing.T) {
 	}
 }
 
+// A program has one form, which gates that are open during an upgrade keep.
+func TestProgram(t *testing.T) {
+	p := Program{Executable: "/usr/bin/df", SHA256: strings.Repeat("0a", 32), User: "nobody"}
+	if got, want := p.Canonical(), `{"executable":"/usr/bin/df","sha256":"`+p.SHA256+`","user":"nobody"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	pre := base()
+	pre.Steps[1].Resolved = p.Canonical()
+	if got, err := pre.Digest(); err != nil || got != "sha256:eb3fb0b16253b2d3975b1b9da3880fe4b2790c953e24f625a4c774098efb0bba" {
+		t.Errorf("the digest of a fixed preimage changed: %s, %v", got, err)
+	}
+}
+
 func TestExecutable(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	for _, c := range []struct {

@@ -95,6 +95,10 @@ var Descriptions = map[string]string{
 // Capabilities known, sorted.
 func Capabilities() []string { return slices.Sorted(maps.Keys(Schemas)) }
 
+// Resolves tells whether the arguments of a capability name a program on the device, of which the device can tell before it runs which
+// bytes that would be. What runs inside a container is not among them, nor is a program of the device's own choice such as git.
+func Resolves(capability string) bool { return capability == Exec }
+
 // SchemaDigest binds plans to the schemas that their arguments were checked with.
 func SchemaDigest() string {
 	var all []string

@@ -21,6 +21,7 @@ func TestSpecsNeverChange(t *testing.T) {
 		{"gate digest", manager, gate("fix-gate"), "digest", "sha256:" + strings.Repeat("1", 64)},
 		{"gate approvers", manager, gate("fix-gate2"), "approvers", []string{"mallory"}},
 		{"plan steps", broker, plan("fix-plan"), "steps", []any{}},
+		{"plan program", broker, command("fix-program", resolved("/usr/bin/df", "0")), "steps", command("x", resolved("/usr/bin/df", "1")).Spec.Steps},
 		{"job args", broker, job("fix-job"), "args", `{"path":"/etc/passwd"}`},
 		{"approval", lucas, approval("fix-approval", lucas, api.ChannelKubernetes), "decision", "Reject"},
 		{"item agent", lucas, workItem("fix-item", api.SourceKubernetes), "agent", "other"},

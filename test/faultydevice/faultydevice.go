@@ -41,6 +41,7 @@ type Device struct {
 	revoked int64
 	deeds   map[string]*deed
 	runs    []wire.Request
+	asked   []wire.Resolve
 	fault   Fault
 }
 
@@ -67,7 +68,17 @@ type Fault struct {
 	WrongKey bool
 	// Clock is added to the device's time.
 	Clock time.Duration
-	// Gate, when set, is waited for before a deed runs.
+	// Program is the SHA-256 of every program now, instead of the package's.
+	Program string
+	// Misplaced: a question about what calls would run is answered with the answers in another order.
+	Misplaced bool
+	// Unasked: such questions are not answered at all, everything else is.
+	Unasked bool
+	// Executable is where every program's name leads, instead of to itself.
+	Executable string
+	// WouldRefuse the calls that are asked about.
+	WouldRefuse wire.Reason
+	// Gate, when set, is waited for before a deed runs, or such a question is answered.
 	Gate <-chan struct{}
 }
 
@@ -110,6 +121,7 @@ limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}`, name, ti
 	mux.HandleFunc("POST /v1/call", d.call)
 	mux.HandleFunc("GET /v1/deeds/{id}", d.ask)
 	mux.HandleFunc("GET /v1/status", d.status)
+	mux.HandleFunc("POST /v1/resolve", d.resolve)
 	mux.HandleFunc("POST /v1/manifests", d.bring)
 	mux.HandleFunc("POST /v1/revoke", d.revoke)
 	srv := httptest.NewServer(mux)
@@ -130,6 +142,13 @@ func (d *Device) Runs() []wire.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]wire.Request{}, d.runs...)
+}
+
+// Asked are the questions about what calls would run, in order.
+func (d *Device) Asked() []wire.Resolve {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]wire.Resolve{}, d.asked...)
 }
 
 // Approved counts the deeds that ran with an approval.
@@ -210,6 +229,9 @@ func (d *Device) do(r wire.Request, f Fault) wire.Answer {
 	}
 	if v.Approval == manifest.Required && !d.covered(r) {
 		return refuse(wire.NotCovered)
+	}
+	if want := d.executable(r); want != "" && want != program(f) {
+		return refuse(wire.ExecutableChanged)
 	}
 	d.runs = append(d.runs, r)
 	a.State, a.Result, a.AuditRow, a.AuditHash = wire.Succeeded, `{"ok":true}`, int64(len(d.runs)), strings.Repeat("a", 64)

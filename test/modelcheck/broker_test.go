@@ -154,7 +154,7 @@ func (h *house) call(r *request, c judge.Call) {
 			return
 		}
 		h.asked++
-		r.ends(h.store(c.ID, "", true, []api.PlanStep{{Device: c.Device, Capability: c.Capability, Args: c.Args, ManifestDigest: h.digest}}))
+		r.ends(h.store(c.ID, "", true, []api.PlanStep{{Device: c.Device, Capability: c.Capability, Args: c.Args, ManifestDigest: h.digest, Resolved: program()}}))
 	case judge.Halt:
 		h.halt(d.HaltID, api.HaltReason(d.Reason), d.Message, d.Step)
 		r.ends(doors.ToolResult{Status: doors.Halted, Reason: d.Reason, Step: d.Step})
@@ -280,7 +280,8 @@ func (h *house) submitPlan(id string, args json.RawMessage) doors.ToolResult {
 		if no != nil {
 			return dispatch.Result(*no)
 		}
-		steps = append(steps, api.PlanStep{Device: s.Device, Capability: s.Capability, Args: string(a), ManifestDigest: h.digest})
+		steps = append(steps, api.PlanStep{Device: s.Device, Capability: s.Capability, Args: string(a), ManifestDigest: h.digest,
+			Resolved: program()})
 	}
 	for i := range h.cluster.plans {
 		if p := &h.cluster.plans[i]; p.Spec.CallID == id {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ import (
 	"nisse.io/nisse/controllers/gate/policy"
 	"nisse.io/nisse/device"
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/hosttools/command"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/deed"
@@ -41,6 +44,7 @@ const (
 	steps     = 2
 	jobLife   = 300
 	statement = 3600
+	mktemp    = "/usr/bin/mktemp"
 )
 
 // T is what a run needs to fail.
@@ -174,7 +178,7 @@ func (w *world) target(plan, step int) string {
 }
 
 func (w *world) args(plan, step int) string {
-	b, err := canonical.Marshal(manifest.ExecArgs{Argv: []string{"/usr/bin/mktemp", w.target(plan, step)}})
+	b, err := canonical.Marshal(manifest.ExecArgs{Argv: []string{mktemp, w.target(plan, step)}})
 	w.must(err)
 	return string(b)
 }
@@ -198,7 +202,7 @@ func (w *world) submit() {
 	w.serial++
 	var all []api.PlanStep
 	for s := 1; s <= steps; s++ {
-		all = append(all, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.digest})
+		all = append(all, api.PlanStep{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, s), ManifestDigest: w.digest, Resolved: program()})
 	}
 	w.propose(false, all...)
 }
@@ -274,7 +278,7 @@ func (w *world) decide() {
 			s.Approvers = append(s.Approvers, d.Person)
 		}
 		for _, st := range w.cluster.plans[plan].Spec.Steps {
-			s.Calls, s.Attempts = append(s.Calls, judge.StepCall(st).Hash()), append(s.Attempts, 1)
+			s.Calls, s.Attempts, s.Resolved = append(s.Calls, judge.StepCall(st).Hash()), append(s.Attempts, 1), append(s.Resolved, st.Resolved.SHA256)
 		}
 		env, err := s.Sign(w.keys["approval"])
 		w.must(err)
@@ -337,7 +341,7 @@ func (w *world) advance(o *op) bool {
 			o.job = d.Job.Name
 		case judge.Ask:
 			if !w.proposed(o.call.Args) {
-				w.propose(true, api.PlanStep{Device: o.call.Device, Capability: o.call.Capability, Args: o.call.Args, ManifestDigest: w.digest})
+				w.propose(true, api.PlanStep{Device: o.call.Device, Capability: o.call.Capability, Args: o.call.Args, ManifestDigest: w.digest, Resolved: program()})
 			}
 			return false
 		case judge.Halt:
@@ -462,3 +466,12 @@ func (w *world) check() {
 
 // durations that pass; short ones mostly, or everything would have expired before it could happen.
 var durations = []time.Duration{time.Second, time.Second, time.Second, time.Second, time.Minute, time.Minute, jobLife * time.Second, 2 * statement * time.Second}
+
+// program that every approved command runs, as the device would tell: it runs no other bytes.
+var program = sync.OnceValue(func() *api.ResolvedProgram {
+	path, sha256, err := command.Resolve([]string{mktemp})
+	if err != nil {
+		panic(err) // coreutils are there, or nothing here can be checked
+	}
+	return &api.ResolvedProgram{Executable: path, SHA256: sha256, User: confine.Self()}
+})

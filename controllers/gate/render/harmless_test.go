@@ -67,7 +67,8 @@ func anyPlan(t *rapid.T) v1alpha1.PlanSpec {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Steps = append(p.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "exec", Args: string(a), ManifestDigest: "sha256:" + strings.Repeat("a", 64)})
+		p.Steps = append(p.Steps, v1alpha1.PlanStep{Device: "web1", Capability: "exec", Args: string(a), ManifestDigest: "sha256:" + strings.Repeat("a", 64),
+			Resolved: &v1alpha1.ResolvedProgram{Executable: text(t, fmt.Sprint("executable", i)), SHA256: text(t, fmt.Sprint("hash", i)), User: text(t, fmt.Sprint("user", i))}})
 	}
 	for size(t, p) > v1alpha1.PlanMaxBytes {
 		p.Steps = p.Steps[:len(p.Steps)-1]
@@ -112,6 +113,9 @@ func TestAnyPlanIsShownHarmlesslyAndInFull(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line := "   path = " + inert(a.Path) + "\n"; !strings.Contains(got, line) {
+				t.Fatalf("step %d: %q is not shown", i+1, line)
+			}
+			if line := "   runs " + inert(s.Resolved.Executable) + " as "; strings.Count(got, line) == 0 {
 				t.Fatalf("step %d: %q is not shown", i+1, line)
 			}
 			if !strings.Contains(got, fmt.Sprintf("\n%d. web1 · exec\n", i+1)) {

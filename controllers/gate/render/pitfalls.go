@@ -20,9 +20,11 @@ const (
 	manySpaces = 40
 	// maxExamples of characters in one pitfall.
 	maxExamples = 8
+	// program that a step was resolved to, among its arguments.
+	program = "what it runs"
 )
 
-// Pitfalls tells where a plan's arguments may read as something that they are not, though they are shown in full: characters that
+// Pitfalls tells where a plan's arguments, or the programs they lead to, may read as something that they are not, though they are shown in full: characters that
 // look like others in paths and command lines, words of mixed alphabets, bytes that no person can read, and gaps.
 func Pitfalls(steps []v1alpha1.PlanStep) []string {
 	var all []string
@@ -36,6 +38,11 @@ func Pitfalls(steps []v1alpha1.PlanStep) []string {
 		for _, k := range slices.Sorted(maps.Keys(args)) {
 			for _, what := range pitfalls(s.Capability, k, args) {
 				all = append(all, Cut(fmt.Sprintf("step %d: %s %s", i+1, sanitize.Line(k, 40), what), 250))
+			}
+		}
+		if r := s.Resolved; r != nil {
+			for _, what := range pitfalls("", program, map[string]any{program: r.Executable}) {
+				all = append(all, Cut(fmt.Sprintf("step %d: %s %s", i+1, program, what), 250))
 			}
 		}
 	}

@@ -51,6 +51,14 @@ func TestPitfalls(t *testing.T) {
 	}
 }
 
+func TestPitfallsOfPrograms(t *testing.T) {
+	odd := running(step("web1", "exec", `{"argv":["/usr/bin/df"]}`), "/usr/bin/d\u0444"+strings.Repeat(" ", manySpaces), "nobody")
+	want := []string{"step 1: what it runs has characters beyond ASCII, which may look like others: U+0444", "step 1: what it runs has 40 spaces or more in a row; read what comes after them"}
+	if diff := cmp.Diff(want, Pitfalls([]v1alpha1.PlanStep{odd})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // However many there are, a gate holds them.
 func TestPitfallsAreBounded(t *testing.T) {
 	var steps []v1alpha1.PlanStep

@@ -80,6 +80,7 @@ func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 		if err := args(&b, s.Args); err != nil {
 			return "", fmt.Errorf("step %d: %w", i+1, err)
 		}
+		runs(&b, s.Resolved)
 	}
 	b.WriteByte('\n')
 	if strings.TrimSpace(p.Body) != "" {
@@ -198,6 +199,18 @@ func args(b *strings.Builder, canonical string) error {
 		fmt.Fprintf(b, "   %s = %s\n", plain(k), value(m[k]))
 	}
 	return nil
+}
+
+// shownHash is how many digits of a hash are shown. All of it is in the plan and counts.
+const shownHash = 12
+
+// runs writes the line of a step that says what would run. No argument's line looks like it: those have " = " behind their name.
+func runs(b *strings.Builder, r *v1alpha1.ResolvedProgram) {
+	if r == nil {
+		return
+	}
+	hash := []rune(r.SHA256)
+	fmt.Fprintf(b, "   runs %s as %s, SHA-256 %s…\n", inert(r.Executable), plain(r.User), plain(string(hash[:min(len(hash), shownHash)])))
 }
 
 // value shows any JSON value on one line.

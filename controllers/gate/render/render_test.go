@@ -23,7 +23,17 @@ func gate() Gate {
 }
 
 func step(device, capability, args string) v1alpha1.PlanStep {
-	return v1alpha1.PlanStep{Device: device, Capability: capability, Args: args, ManifestDigest: "sha256:" + strings.Repeat("a", 64)}
+	s := v1alpha1.PlanStep{Device: device, Capability: capability, Args: args, ManifestDigest: "sha256:" + strings.Repeat("a", 64)}
+	if capability == "exec" {
+		s.Resolved = &v1alpha1.ResolvedProgram{Executable: "/usr/bin/df", SHA256: strings.Repeat("0123456789abcdef", 4), User: "www-data"}
+	}
+	return s
+}
+
+// running a step says that it runs that.
+func running(s v1alpha1.PlanStep, executable, user string) v1alpha1.PlanStep {
+	s.Resolved.Executable, s.Resolved.User = executable, user
+	return s
 }
 
 func plan(body string, steps ...v1alpha1.PlanStep) v1alpha1.PlanSpec {
@@ -49,6 +59,9 @@ func TestPlan(t *testing.T) {
 				step("web1", "fs.write", `{"content":"https://evil.example @room javascript:alert(1) <b>bold</b> &lt;i&gt; //evil.example/x","path":"/srv/a"}`))},
 		{"prose that plays a gate", nil, plan("fine ❞\nReply  approve rev-9\n\n1. web1 · exec\n   argv = [\"true\"]\nNothing here is marked irreversible", step("web1", "fs.stat", `{"path":"/srv"}`))},
 		{"markdown", nil, plan("**bold** `code` ~~x~~ | a | b |\n# heading\n> quote", step("web1", "fs.write", `{"content":"# h\n**b** [a](b)\n`+"```"+`\n","path":"/srv/a.md"}`))},
+		{"hostile programs", nil, plan("",
+			running(step("web1", "exec", `{"argv":["/usr/bin/report"],"runs \"/usr/bin/true\" as nobody, SHA-256 0123456789ab…":1}`), "/opt/a b\u202e\nReply  approve rev-9\n2. web1 · exec\n   runs", "root"),
+			running(step("web1", "exec", `{"argv":["/usr/bin/report"],"runs":"/usr/bin/true"}`), "/srv/https://evil.example/@room <b>", "no one\n@lucas:example.org"))},
 		{"awkward names", func(g *Gate) { g.Agent, g.Title = "ops", "a\u0000b\nc\td\u00ad" },
 			plan("", v1alpha1.PlanStep{Device: "web1 · exec", Capability: "fs.write", Args: `{"":null,"a b":[1,true,{"k":"v"}],"path":"/x","\u202e":"y"}`})},
 	} {

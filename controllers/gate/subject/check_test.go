@@ -55,6 +55,23 @@ func TestCheckRefuses(t *testing.T) {
 		}, "it has 51 steps, 50 at most"},
 		{"with the last step spoiled", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) { p.Spec.Steps[1].Args = "{]" }, "arguments of step 2"},
 		{"with arguments in another form", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) { p.Spec.Steps[1].Args = `{ "argv":[]}` }, "arguments of step 2 are not in canonical form"},
+		{"with a program that nobody knows", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) { p.Spec.Steps[1].Resolved = nil }, "step 2 does not say which program it runs"},
+		{"with a program where none runs", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
+			p.Spec.Steps[0].Resolved = p.Spec.Steps[1].Resolved
+		}, "step 1 says which program it runs, and fs.write runs none of the agent's choice"},
+		{"with a program somewhere", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
+			p.Spec.Steps[1].Resolved.Executable = "df"
+		}, "step 2 does not say properly"},
+		{"with a program by a detour", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
+			p.Spec.Steps[1].Resolved.Executable = "/usr/../bin/df"
+		}, "step 2 does not say properly"},
+		{"with half a hash", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
+			p.Spec.Steps[1].Resolved.SHA256 = hash[:32]
+		}, "step 2 does not say properly"},
+		{"with a hash in capitals", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
+			p.Spec.Steps[1].Resolved.SHA256 = strings.ToUpper(hash)
+		}, "step 2 does not say properly"},
+		{"run as nobody named", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) { p.Spec.Steps[1].Resolved.User = "" }, "step 2 does not say properly"},
 		{"as long as may be", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) { *p = *sized(t, v1alpha1.PlanMaxBytes) }, ""},
 		{"one byte longer", func(p *v1alpha1.Plan, _ *v1alpha1.WorkItem, _ *v1alpha1.Agent) {
 			*p = *sized(t, v1alpha1.PlanMaxBytes+1)

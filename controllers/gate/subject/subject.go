@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"regexp"
 	"time"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/clock"
+	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 )
 
@@ -43,6 +46,9 @@ func Check(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent) err
 		if args != step.Args {
 			return fmt.Errorf("%w: arguments of step %d are not in canonical form", ErrNotReady, i+1)
 		}
+		if err := resolved(step); err != nil {
+			return fmt.Errorf("%w: step %d %w", ErrNotReady, i+1, err)
+		}
 	}
 	b, err := canonical.Marshal(s)
 	if err != nil {
@@ -52,6 +58,31 @@ func Check(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent) err
 		return fmt.Errorf("%w: it has %d bytes, %d at most", ErrNotReady, len(b), v1alpha1.PlanMaxBytes)
 	}
 	return nil
+}
+
+var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// resolved tells whether a step says what it runs, if it runs a program. What cannot be shown to people is not asked of them.
+func resolved(s v1alpha1.PlanStep) error {
+	switch r := s.Resolved; {
+	case !manifest.Resolves(s.Capability) && r == nil:
+		return nil
+	case !manifest.Resolves(s.Capability):
+		return fmt.Errorf("says which program it runs, and %s runs none of the agent's choice", s.Capability)
+	case r == nil:
+		return errors.New("does not say which program it runs")
+	case !path.IsAbs(r.Executable) || path.Clean(r.Executable) != r.Executable || !sha256.MatchString(r.SHA256) || r.User == "":
+		return errors.New("does not say properly which program it runs")
+	}
+	return nil
+}
+
+// program that a step was resolved to, for its preimage; empty when it runs none.
+func program(s v1alpha1.PlanStep) string {
+	if s.Resolved == nil {
+		return ""
+	}
+	return approval.Program{Executable: s.Resolved.Executable, SHA256: s.Resolved.SHA256, User: s.Resolved.User}.Canonical()
 }
 
 // Calls of a plan, in order.
@@ -70,8 +101,8 @@ const Attempts = 1
 func PlanDigest(p *v1alpha1.Plan, windowSeconds int32) (string, error) {
 	pre := approval.PlanPreimage{AgentUID: p.Spec.AgentUID, WorkItemUID: p.Spec.WorkItem.UID, PlanUID: string(p.UID), Revision: p.Spec.Revision,
 		ToolSchemaDigest: p.Spec.ToolSchemaDigest, WindowSeconds: windowSeconds}
-	for _, c := range Calls(p) {
-		pre.Steps = append(pre.Steps, approval.Step{Call: c, Attempts: Attempts})
+	for i, c := range Calls(p) {
+		pre.Steps = append(pre.Steps, approval.Step{Call: c, Attempts: Attempts, Resolved: program(p.Spec.Steps[i])})
 	}
 	d, err := pre.Digest()
 	if err != nil {
@@ -85,6 +116,14 @@ func Statement(g *v1alpha1.Gate, p *v1alpha1.Plan, approvers []string, expiresAt
 	s := approval.Statement{GateUID: string(g.UID), Digest: g.Spec.Digest, Approvers: approvers, ExpiresAt: expiresAt.Unix()}
 	for _, c := range Calls(p) {
 		s.Calls, s.Attempts = append(s.Calls, c.Hash()), append(s.Attempts, Attempts)
+	}
+	for i, step := range p.Spec.Steps {
+		if r := step.Resolved; r != nil {
+			if s.Resolved == nil {
+				s.Resolved = make([]string, len(p.Spec.Steps))
+			}
+			s.Resolved[i] = r.SHA256
+		}
 	}
 	return s
 }

@@ -17,6 +17,8 @@ import (
 
 const zero = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
+var hash = strings.Repeat("0a", 32)
+
 func item() *v1alpha1.WorkItem {
 	return &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Name: "wi-1", UID: "item-1"}, Spec: v1alpha1.WorkItemSpec{Agent: "ops"},
 		Status: v1alpha1.WorkItemStatus{State: v1alpha1.WorkItemAwaitingApproval}}
@@ -30,7 +32,8 @@ func plan(revision int32) *v1alpha1.Plan {
 	return &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("wi-1-rev-%d", revision), UID: "plan-1"}, Spec: v1alpha1.PlanSpec{
 		Agent: "ops", AgentUID: "agent-1", WorkItem: v1alpha1.ObjectRef{Name: "wi-1", UID: "item-1"}, Revision: revision, CallID: "c1", ToolSchemaDigest: zero,
 		Steps: []v1alpha1.PlanStep{{Device: "web1", Capability: "fs.write", Args: `{"content":"x","path":"/srv/a"}`, ManifestDigest: zero},
-			{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/df","-h"]}`, ManifestDigest: zero}}}}
+			{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/df","-h"]}`, ManifestDigest: zero,
+				Resolved: &v1alpha1.ResolvedProgram{Executable: "/usr/bin/df", SHA256: hash, User: "nobody"}}}}}
 }
 
 // What the approval binds: every change of any of it is another digest, and so another approval. Cases 5, 6, 11 and 14.
@@ -68,6 +71,18 @@ func TestDigestBindsEverything(t *testing.T) {
 		"another argument": func(p *v1alpha1.Plan) int32 { p.Spec.Steps[1].Args = `{"argv":["/usr/bin/df"]}`; return 3600 },
 		"a timeout": func(p *v1alpha1.Plan) int32 {
 			p.Spec.Steps[1].Args = `{"argv":["/usr/bin/df","-h"],"timeoutSeconds":9}`
+			return 3600
+		},
+		"one digit of the program": func(p *v1alpha1.Plan) int32 {
+			p.Spec.Steps[1].Resolved.SHA256 = strings.Replace(hash, "0", "1", 1)
+			return 3600
+		},
+		"where it lies":  func(p *v1alpha1.Plan) int32 { p.Spec.Steps[1].Resolved.Executable = "/usr/bin/dF"; return 3600 },
+		"who it runs as": func(p *v1alpha1.Plan) int32 { p.Spec.Steps[1].Resolved.User = "root"; return 3600 },
+		"no program":     func(p *v1alpha1.Plan) int32 { p.Spec.Steps[1].Resolved = nil; return 3600 },
+		"its program elsewhere": func(p *v1alpha1.Plan) int32 {
+			s := p.Spec.Steps
+			s[0].Resolved, s[1].Resolved = s[1].Resolved, nil
 			return 3600
 		},
 		"order":               func(p *v1alpha1.Plan) int32 { s := p.Spec.Steps; s[0], s[1] = s[1], s[0]; return 3600 },
@@ -139,6 +154,9 @@ func TestDigestIsInjective(t *testing.T) {
 		p.Spec.Steps = nil
 		for i := range rapid.IntRange(1, 3).Draw(t, label) {
 			p.Spec.Steps = append(p.Spec.Steps, v1alpha1.PlanStep{Device: text.Draw(t, fmt.Sprint(label, i, "d")), Capability: text.Draw(t, fmt.Sprint(label, i, "c")), Args: text.Draw(t, fmt.Sprint(label, i, "a"))})
+			if rapid.Bool().Draw(t, fmt.Sprint(label, i, "r")) {
+				p.Spec.Steps[i].Resolved = &v1alpha1.ResolvedProgram{Executable: text.Draw(t, fmt.Sprint(label, i, "e")), SHA256: text.Draw(t, fmt.Sprint(label, i, "h")), User: text.Draw(t, fmt.Sprint(label, i, "u"))}
+			}
 		}
 		return p
 	}
@@ -160,7 +178,8 @@ func TestStatement(t *testing.T) {
 	g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{UID: "gate-1"}, Spec: v1alpha1.GateSpec{Digest: zero}}
 	s := Statement(g, p, []string{"lucas", "maria"}, time.Unix(1000, 999))
 	calls := Calls(p)
-	want := approval.Statement{GateUID: "gate-1", Digest: zero, Approvers: []string{"lucas", "maria"}, ExpiresAt: 1000, Calls: []string{calls[0].Hash(), calls[1].Hash()}, Attempts: []int32{1, 1}}
+	want := approval.Statement{GateUID: "gate-1", Digest: zero, Approvers: []string{"lucas", "maria"}, ExpiresAt: 1000, Calls: []string{calls[0].Hash(), calls[1].Hash()}, Attempts: []int32{1, 1},
+		Resolved: []string{"", hash}}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -174,6 +193,15 @@ func TestStatement(t *testing.T) {
 	}
 	if err := s.Covers(1, 1, calls[1], 999); !errors.Is(err, approval.ErrNotCovered) {
 		t.Errorf("step 2 in place of step 1 is covered: %v", err)
+	}
+}
+
+// What resolves nothing says nothing of it: statements of plans without programs are what they always were.
+func TestStatementWithoutPrograms(t *testing.T) {
+	p := plan(1)
+	p.Spec.Steps = p.Spec.Steps[:1]
+	if s := Statement(&v1alpha1.Gate{}, p, []string{"lucas"}, time.Unix(1000, 0)); s.Resolved != nil {
+		t.Errorf("resolved %q", s.Resolved)
 	}
 }
 
