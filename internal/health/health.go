@@ -18,6 +18,12 @@ import (
 // last requests get this long to end when the process does.
 const last = 5 * time.Second
 
+// Scrapes at a time, and how long each may last: gathering costs what the checks beside it need.
+const (
+	scrapes = 4
+	scrape  = 10 * time.Second
+)
+
 // Add to a manager, whose own metrics server would wait for what others leave open, a port with /metrics of the usual registry and checks
 // by path. It is served before the caches are full and whoever leads. The address "0" serves nothing.
 func Add(ctx context.Context, mgr manager.Manager, address string, checks map[string]http.Handler) error {
@@ -33,7 +39,7 @@ func Add(ctx context.Context, mgr manager.Manager, address string, checks map[st
 
 func add(mgr manager.Manager, l net.Listener, checks map[string]http.Handler) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes, Timeout: scrape}))
 	for path, check := range checks {
 		mux.Handle(path, check)
 	}
