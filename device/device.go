@@ -94,7 +94,7 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
-		Never: never, SealAfter: o.SealAfter, Version: o.Version, Metrics: server.NewMetrics(o.Registry)})
+		Never: never, SealAfter: o.SealAfter, Version: o.Version, Metrics: server.NewMetrics(o.Registry, o.Device)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}

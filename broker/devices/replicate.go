@@ -3,6 +3,7 @@ package devices
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/broker/replica"
 	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/telemetry"
 )
 
 // replicateTimeout of one pass; what is left comes with the next.
@@ -54,9 +56,13 @@ func (r *Registry) replicate(ctx context.Context, d *v1alpha1.Device, t Target, 
 	ctx, cancel := context.WithTimeout(ctx, replicateTimeout)
 	defer cancel()
 	a := replica.Audit{Device: d.Name, Key: t.Key, Kept: kept, Now: o.At}
+	before := r.replicas.store.Rows(a)
 	rows, err := r.replicas.store.Take(ctx, a, func(ctx context.Context, after int64) ([]string, bool, error) { return r.client.Rows(ctx, t, after) })
 	r.replicas.rows.WithLabelValues(d.Name).Set(float64(rows))
 	r.replicas.behind.WithLabelValues(d.Name).Set(float64(max(0, o.At.Rows-rows)))
+	if rows > before {
+		telemetry.Changed(ctx, r.log, "device.audit_replicated", telemetry.Event{Cause: d.Name}, slog.Int64("rows", rows))
+	}
 	if err == nil {
 		return
 	}

@@ -105,6 +105,17 @@ func (s *Store) Take(ctx context.Context, a Audit, from Source) (int64, error) {
 	return f.rows, nil
 }
 
+// Rows of a replica; 0 where there is none, or it cannot be read.
+func (s *Store) Rows(a Audit) int64 {
+	f, err := s.file(a)
+	if err != nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows
+}
+
 // file of an audit, read when it is first asked for.
 func (s *Store) file(a Audit) (*file, error) {
 	s.mu.Lock()

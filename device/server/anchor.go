@@ -78,6 +78,7 @@ func (s *Server) anchor(ctx context.Context, a checkpoint.Anchor, order string) 
 		return wire.AuditUnwritable, "the audit cannot be anchored: " + err.Error()
 	}
 	s.broken, s.auditFault, s.sealed = nil, "", 0
+	s.Metrics.broken.Set(0)
 	telemetry.Changed(ctx, s.Log, "audit.anchored", telemetry.Event{Cause: dsse.KeyID(s.Root)}, slog.Int64("line", a.Line), slog.Int64("before", a.Before), slog.String("reason", a.Reason))
 	// What had begun before the line ended, and does not run any more, ends now. If that cannot be written, the next start does it.
 	if err := s.settle(ctx); err != nil {

@@ -21,6 +21,7 @@ const sealRows = 100
 // sealSoon makes a checkpoint when enough rows have come, and else sees to it that one is made in time. At rest there is no timer. The lock is held.
 func (s *Server) sealSoon(ctx context.Context) {
 	end, err := audit.End(ctx, s.Store.DB())
+	s.Metrics.unsealed.Set(float64(max(0, end.Rows-s.sealed)))
 	switch {
 	case err != nil || end.Rows-s.sealed >= sealRows:
 		s.seal(ctx)
@@ -66,6 +67,7 @@ func (s *Server) seal(ctx context.Context) {
 		s.sealLater()
 	case made.Rows > s.sealed:
 		s.sealed = made.Rows
+		s.Metrics.unsealed.Set(0)
 		telemetry.Changed(ctx, s.Log, "audit.sealed", telemetry.Event{Cause: s.Device}, slog.Int64("rows", made.Rows), slog.String("root", made.Root.String()))
 	}
 }
@@ -73,6 +75,7 @@ func (s *Server) seal(ctx context.Context) {
 // breaks off writing to an audit that does not verify.
 func (s *Server) breaks(f *chain.Finding) {
 	s.broken = f.Bounded() // it may quote what somebody wrote into the audit
+	s.Metrics.broken.Set(1)
 	s.Log.Error("audit.broken", slog.String("error", f.Error()))
 }
 

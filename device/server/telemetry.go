@@ -20,10 +20,13 @@ type Metrics struct {
 	auditFaults prometheus.Counter
 	ends        *prometheus.GaugeVec
 	revoked     prometheus.Gauge
+	unsealed    prometheus.Gauge
+	broken      prometheus.Gauge
 }
 
-// NewMetrics registers with r.
-func NewMetrics(r prometheus.Registerer) *Metrics {
+// NewMetrics of a device, each with its name as a label, registered with r.
+func NewMetrics(r prometheus.Registerer, device string) *Metrics {
+	r = prometheus.WrapRegistererWith(prometheus.Labels{"device": device}, r)
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nisse_device_calls_total", Help: "Calls answered, by capability, state and reason of a refusal."},
 			[]string{"capability", "outcome", "reason"}),
@@ -34,7 +37,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.ends = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nisse_device_manifest_expiry_timestamp_seconds", Help: "When the manifest that is held ends, in Unix seconds."},
 		[]string{"privilege"})
 	m.revoked = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nisse_device_revoked_epoch", Help: "Epoch up to which manifests are revoked."})
-	r.MustRegister(m.calls, m.seconds, m.auditFaults, m.ends, m.revoked)
+	m.unsealed = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nisse_device_audit_unsealed_rows", Help: "Rows of the audit that no checkpoint has yet."})
+	m.broken = prometheus.NewGauge(prometheus.GaugeOpts{Name: "nisse_device_audit_broken", Help: "1 when the audit does not verify, so that nothing that needs approval runs."})
+	r.MustRegister(m.calls, m.seconds, m.auditFaults, m.ends, m.revoked, m.unsealed, m.broken)
 	return m
 }
 
