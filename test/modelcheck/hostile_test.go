@@ -42,7 +42,12 @@ func TestDeedsAtMostOnce(t *testing.T) {
 			_ = w.daemon.Close()
 			_ = os.RemoveAll(dir)
 		}()
-		w.submit()
+		// It begins with a plan, or with a single call.
+		single := func() {
+			w.serial++
+			w.advance(&op{call: judge.Call{Device: "d", Capability: manifest.Exec, Args: w.args(w.serial, 1)}})
+		}
+		rapid.SampledFrom([]func(){w.submit, single}).Draw(rt, "begin")()
 		w.approve()
 		advance := func(rt *rapid.T) {
 			if len(w.ops) == 0 {
