@@ -1,6 +1,7 @@
 package matrix_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"maunium.net/go/mautrix/id"
@@ -74,5 +75,36 @@ func TestDoubtfulRoomHidesNoOther(t *testing.T) {
 		if n := w.saidIn(other, text); n != 1 {
 			t.Errorf("%s was said %d times", text, n)
 		}
+	}
+}
+
+// A room in which nothing can be said, or something before the homeserver bars it, keeps nothing from other rooms.
+func TestSickRoomHidesNoOther(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]func(*fault) *atomic.Value{
+		"sick":   func(f *fault) *atomic.Value { return &f.sick },
+		"barred": func(f *fault) *atomic.Value { return &f.barred },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := build(t, homeserver.Shared(t), name)
+			other, err := w.you.CreateRoom(t.Context(), person.RoomOptions{Alias: name + "-other", Invite: []id.UserID{w.bot}})
+			w.must(err)
+			f := &fault{}
+			w.through(f)
+			w.start()
+			w.connected()
+			of(f).Store(other.String())
+			w.tellIn(other.String(), "one", "two")
+			w.tell("open")
+			w.wait("the other room's message", func() bool { return w.saidIn(w.room, "open") == 1 })
+			of(f).Store("")
+			w.told()
+			for _, text := range []string{"one", "two"} {
+				if n := w.saidIn(other, text); n != 1 {
+					t.Errorf("%s was said %d times", text, n)
+				}
+			}
+		})
 	}
 }

@@ -24,6 +24,8 @@ type fault struct {
 	// Requests whose path holds about are answered hollow, with nothing else, so many times; what they ask for is not done.
 	about, hollow string
 	hollows       atomic.Int64
+	// Sends to the room with this ID, a string, are answered 500, or 403 by what is no homeserver.
+	sick, barred atomic.Value
 }
 
 // through lets the account reach its homeserver by way of f.
@@ -57,6 +59,15 @@ func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/send/") && f.limit.Add(-1) >= 0 {
 		w.WriteHeader(http.StatusTooManyRequests)
 		_, _ = w.Write([]byte(`{"errcode":"M_LIMIT_EXCEEDED","error":"Too Many Requests","retry_after_ms":20}`))
+		return
+	}
+	if room, _ := f.sick.Load().(string); room != "" && strings.Contains(r.URL.Path, room+"/send/") {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"errcode":"M_UNKNOWN","error":"Internal server error"}`))
+		return
+	}
+	if room, _ := f.barred.Load().(string); room != "" && strings.Contains(r.URL.Path, room+"/send/") {
+		http.Error(w, "<html>Forbidden</html>", http.StatusForbidden)
 		return
 	}
 	if room, _ := f.blind.Load().(string); room != "" && strings.HasSuffix(r.URL.Path, room+"/messages") {

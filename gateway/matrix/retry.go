@@ -106,6 +106,13 @@ func away(err error) bool {
 	return he.Response == nil || he.Response.StatusCode >= 500 || he.IsStatus(http.StatusTooManyRequests) || he.RespError == nil
 }
 
+// answered tells whether there was an answer to a request, good or not, that leaves the session as it is: other requests may fare better.
+func answered(err error) bool {
+	var lacks *lackError
+	var he mautrix.HTTPError
+	return !errors.Is(err, mautrix.MUnknownToken) && (errors.As(err, &lacks) || errors.As(err, &he) && he.Response != nil && !he.IsStatus(http.StatusTooManyRequests))
+}
+
 // explain an error to a person, on one line, without the URL and what else the client adds.
 func explain(err error) string {
 	switch {

@@ -95,6 +95,9 @@ func (k *roomKeeper) keepAll(ctx context.Context) error {
 		case errors.As(err, &refused):
 			k.done = false
 			k.log.WarnContext(ctx, "room.refused", "room", room, "reason", refused.reason)
+		case answered(err):
+			k.done = false
+			k.log.WarnContext(ctx, "room.failed", "room", room, "error", err.Error())
 		case err != nil:
 			return err
 		}

@@ -86,12 +86,17 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 			if !a.isReady(room) {
 				err := a.enter(ctx, room)
 				var refused *roomError
-				if err != nil && !errors.As(err, &refused) {
-					return true, err
-				}
-				if err != nil {
+				switch {
+				case err == nil:
+				case errors.As(err, &refused):
 					shut(o.Room)
 					continue
+				case answered(err):
+					a.log.WarnContext(ctx, "room.failed", "room", o.Room, "error", err.Error())
+					shut(o.Room)
+					continue
+				default:
+					return true, err
 				}
 			}
 			var unsure *unsureError
@@ -110,6 +115,9 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 					return true, err
 				}
 				again = true
+			case answered(err): // about this room, for all that is known; others are asked for themselves
+				a.log.WarnContext(ctx, "send.failed", "room", o.Room, "id", o.ID, "error", err.Error())
+				shut(o.Room)
 			default:
 				return true, err
 			}
