@@ -113,7 +113,11 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 		return v.reject(c, e, may)
 	case decision.Continue, decision.Replan, decision.Abandon:
 		// What follows a stop at its heels is its answer, not a sentence that happens to begin like one; nor is one with a code.
-		if coded, _, _ := v.coded(c.Text); coded == nil && len(v.shownOf(Halt)) == 0 && v.held() == nil && (v.asking() || c.Text != "") {
+		halts := v.shownOf(Halt)
+		if v.Thread != nil && v.asking() { // who answers a question in its thread does not mean a halt elsewhere
+			halts = pick(halts, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
+		}
+		if coded, _, _ := v.coded(c.Text); coded == nil && len(halts) == 0 && v.held() == nil && (v.asking() || c.Text != "") {
 			return words(e, v, who, may)
 		}
 		return v.answer(c, e, may)

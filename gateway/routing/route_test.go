@@ -208,11 +208,22 @@ func TestDecisions(t *testing.T) {
 		"abandon":                  {say(lucas, "abandon", halted), answer("Abandon", false, "")},
 		"approve a halt":           {say(lucas, "approve", halted), told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
 		"reject a halt":            {say(lucas, "reject no", halted), told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
-		"continue without a halt":  {say(lucas, "continue", one), told("Nothing is halted here.")},
-		"nothing open":             {say(lucas, "approve", View{}), told("Nothing waits for a decision here.")},
-		"reject, nothing open":     {say(lucas, "reject it", View{}), told("Nothing waits for a decision here.")},
-		"a revision never seen":    {say(lucas, "approve rev-7", one), told("No plan rev-7 waits for a decision here. Open:\n• rev-1 for \"nginx\": `approve rev-1`")},
-		"a wrong code":             {say(lucas, "approve ZZZZZZ", one), told("No open plan has the code ZZZZZZ. Type exactly `approve rev-1`, or `reject <why>`.")},
+		"an answer in its thread, another is halted": {
+			say(lucas, "replan it with web2", View{Active: waits(nginx()), Thread: asks(disk()), Gates: halted.Gates}),
+			Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-2", Text: "replan it with web2", Question: "q1"},
+		},
+		"the same, by the code of the halt": {
+			say(lucas, "replan HALTED it", View{Active: waits(nginx()), Thread: asks(disk()), Gates: []Gate{rev(0, "wi-1", func(g *Gate) { g.Kind, g.Code = Halt, "HALTED" })}}),
+			told("Nothing waits for a decision in this thread; what is open belongs to \"nginx\". Answer there."),
+		},
+		"in the thread of one that asks and is halted": {
+			say(lucas, "continue", View{Active: asks(nginx()), Thread: asks(nginx()), Gates: halted.Gates}), answer("Continue", true, ""),
+		},
+		"continue without a halt": {say(lucas, "continue", one), told("Nothing is halted here.")},
+		"nothing open":            {say(lucas, "approve", View{}), told("Nothing waits for a decision here.")},
+		"reject, nothing open":    {say(lucas, "reject it", View{}), told("Nothing waits for a decision here.")},
+		"a revision never seen":   {say(lucas, "approve rev-7", one), told("No plan rev-7 waits for a decision here. Open:\n• rev-1 for \"nginx\": `approve rev-1`")},
+		"a wrong code":            {say(lucas, "approve ZZZZZZ", one), told("No open plan has the code ZZZZZZ. Type exactly `approve rev-1`, or `reject <why>`.")},
 		"a word that could be a code": {
 			say(lucas, "approve please", one),
 			told("Nothing was approved: I did not understand that as a decision. Type exactly `approve rev-1`, or `reject <why>`."),
