@@ -167,7 +167,7 @@ func TestAnswerBeforeItsQuestion(t *testing.T) {
 	r.say(r.lucas, "stop", "")
 	early := r.say(r.lucas, "replan use the other disk", "")
 	r.start()
-	const notYet = `^"nginx" is stopped, and its question is not in the room yet: nothing was done with this\. Answer when it is\.$`
+	const notYet = `^"nginx" is stopped, and its question is not in the room yet: this changed nothing\. Answer when it is\.$`
 	r.hear(r.gates, notYet, early, "")
 	r.stopped(item, "lucas")
 	r.work(item, v1alpha1.WorkItemAwaitingInput)
@@ -202,7 +202,7 @@ func TestStopAgainAfterTheQuestionEnded(t *testing.T) {
 	e := r.say(r.lucas, "status", "")
 	r.hear(r.ops, "its question has ended: type .stop. to be asked again", e, "")
 	e = r.say(r.lucas, "continue", "")
-	r.hear(r.gates, "its question has ended: nothing was done with this", e, "")
+	r.hear(r.gates, "its question has ended: this changed nothing", e, "")
 	r.say(r.lucas, "stop", "")
 	r.wait("it is stopped anew", func(ctx context.Context) error {
 		if err := r.admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {

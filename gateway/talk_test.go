@@ -127,7 +127,7 @@ func TestDecisionsThatDoNotCount(t *testing.T) {
 	}
 	// rev-1 was on the screen a moment ago: bare words may have meant it.
 	e = r.say(r.lucas, "approve", asked)
-	r.hear(r.gates, "(?s)^Nothing was approved: .*replaced just now.*`approve [A-Z2-7]{6}`", e, asked)
+	r.hear(r.gates, "(?s)^Nothing was approved: you may have meant rev-1 of \"nginx[^,]*, which was replaced by rev-2 at 14:01\\. .*`approve [A-Z2-7]{6}`", e, asked)
 	e = r.say(r.anna, "approve rev-2", asked)
 	r.hear(r.gates, `^Only lucas can approve this\.$`, e, asked)
 	r.say(r.eve, "approve rev-2", "")
@@ -192,7 +192,7 @@ func TestGateOfAnItemThatIsOver(t *testing.T) {
 	r.hear(r.gates, "approve rev-1", next, next)
 
 	e := r.say(r.lucas, "approve", "")
-	r.hear(r.gates, "^Nothing was approved: .*replaced just now", e, "")
+	r.hear(r.gates, `^Nothing was approved: you may have meant rev-2 of "nginx", which was dropped just now: that work has ended\. Read rev-1 for "and php"`, e, "")
 	e = r.say(r.lucas, "approve rev-2", asked)
 	r.hear(r.gates, `^"nginx" is over; nothing waits for a decision there\.`, e, asked)
 	if got := r.approvals(); len(got) != 0 {

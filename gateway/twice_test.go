@@ -41,7 +41,7 @@ func TestTypedTwice(t *testing.T) {
 			r.hear(r.gates, "approve rev-1", next, next)
 			e := r.say(r.lucas, "approve rev-1", "")
 			code := approval.Code(second.Spec.Digest, string(second.UID))
-			r.hear(r.gates, "^Nothing was approved: you decided about rev-1 for \"nginx\" just now, .* Read rev-1 for \"and php\"; if it is right: `approve "+code+"`", e, "")
+			r.hear(r.gates, "^Nothing was approved: you decided rev-1 of \"nginx\" just now, .* Read rev-1 for \"and php\"; if it is right: `approve "+code+"`", e, "")
 			if n := len(r.approvals()); n != 1 {
 				t.Fatalf("%d approvals", n)
 			}
@@ -58,12 +58,12 @@ func TestTypedTwice(t *testing.T) {
 			d := by("lucas", v1alpha1.DecisionApprove)
 			d.Answer = v1alpha1.AnswerContinue
 			r.endAt(halt, justNow(), v1alpha1.GateApproved, "", d)
-			r.hear(r.gates, "^✓ lucas: continue", asked, asked)
+			r.hear(r.gates, "^✓ continued by lucas", asked, asked)
 			again := r.haltGate(item, 2)
 			r.hear(r.gates, "abandon$", asked, asked)
 			e = r.say(r.lucas, "continue", "")
 			code = approval.Code(again.Spec.Digest, string(again.UID))
-			r.hear(r.gates, "^Nothing was answered: you decided about the halt just now, .*`continue "+code+"`", e, "")
+			r.hear(r.gates, "^Nothing was answered: you decided the stop of \"nginx\" just now, .*`continue "+code+"`", e, "")
 			if n := len(r.approvals()); n != 3 {
 				t.Fatalf("%d approvals", n)
 			}
@@ -97,7 +97,7 @@ func TestTypedInAThreadOfTwo(t *testing.T) {
 	r.hear(r.gates, "approve rev-1", words, asked)
 	e := r.say(r.lucas, "approve rev-1", asked)
 	code := approval.Code(next.Spec.Digest, string(next.UID))
-	r.hear(r.gates, "^Nothing was approved: the plan that could have been meant was replaced just now, perhaps after you read it\\. .*`approve "+code+"`", e, asked)
+	r.hear(r.gates, "^Nothing was approved: you may have meant rev-1 of \"nginx\", which was dropped\\. Read rev-1 for \"and look at the disk too\".*`approve "+code+"`", e, asked)
 	if n := len(r.approvals()); n != 0 {
 		t.Fatalf("%d approvals", n)
 	}

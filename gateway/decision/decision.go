@@ -30,6 +30,8 @@ const (
 	Stop Kind = "stop"
 	// Status asks how things stand.
 	Status Kind = "status"
+	// Help asks what can be typed.
+	Help Kind = "help"
 	// Unclear: it looks like an approval and is not exactly one, so the person is told instead of being guessed at.
 	Unclear Kind = "unclear"
 	// Nod is a yes or a no and nothing else. It decides nothing; while something waits for a decision, that is what it was meant for.
@@ -51,11 +53,12 @@ type Command struct {
 
 var (
 	revision = regexp.MustCompile(`(?i)^rev-([1-9][0-9]{0,5})$`)
-	// code is what approval.Code makes: base32, RFC 4648.
-	code = regexp.MustCompile(`(?i)^[A-Z2-7]{6}$`)
-	word = regexp.MustCompile(`^[A-Z]?[a-z]+$`)
+	// code is what approval.Code makes, base32 of RFC 4648, and what people type for it: that has no 0, 1 and 8.
+	code    = regexp.MustCompile(`(?i)^[A-Z0-8]{6}$`)
+	misread = strings.NewReplacer("0", "O", "1", "I", "8", "B")
+	word    = regexp.MustCompile(`^[A-Z]?[a-z]+$`)
 	// nods are what people say for yes and no. The colour of a thumb is no matter.
-	nods = regexp.MustCompile(`(?i)^(y|yes|yep|yeah|yup|ok|okay|k|go|go ahead|do it|sure|fine|agreed|approved|lgtm|\+1|ja|oui|si|sí|` +
+	nods = regexp.MustCompile(`(?i)^(y|yes|yep|yeah|yup|ok|okay|k|((ok|okay|yes|please),? )?(go|go on|go ahead|do it|proceed)|sure|fine|agreed|approved|lgtm|\+1|ja|oui|si|sí|` +
 		`n|no|nope|nah|don't|do not|rejected|-1|nein|non|thumbs up|thumbs down|` +
 		`(👍|👎|👌|✅|✔|❌)[\x{fe0f}\x{1f3fb}-\x{1f3ff}]*)[.! ]*$`)
 	// stopping words that people add to stop and that change nothing. Longer sentences are words: "stop nginx on web1" is work.
@@ -96,9 +99,12 @@ func Lead(text string) (lead, rest string, sure bool) {
 	if !code.MatchString(first) {
 		return "", text, false
 	}
-	lead = strings.ToUpper(first)
-	return lead, rest, lead == first && strings.ContainsAny(first, "234567")
+	digits := strings.ContainsAny(first, "234567") || strings.ContainsAny(first, "018") && strings.ToLower(first) != first
+	return spell(first), rest, strings.ToUpper(first) == first && digits
 }
+
+// spell a code as it is shown.
+func spell(typed string) string { return misread.Replace(strings.ToUpper(typed)) }
 
 func read(s string) Command {
 	word, arg := cut(s)
@@ -121,6 +127,12 @@ func read(s string) Command {
 		if trimEnd(arg) == "" {
 			return Command{Kind: Status}
 		}
+	case Help, "?":
+		if trimEnd(arg) == "" {
+			return Command{Kind: Help}
+		}
+	case "help?":
+		return Command{Kind: Help}
 	case Words, Unclear, Nod: // these are no words of command
 	}
 	if nods.MatchString(s) {
@@ -137,7 +149,7 @@ func readApprove(s, arg string) Command {
 	case more == "" && revision.MatchString(trimEnd(first)):
 		return Command{Kind: Approve, Revision: number(trimEnd(first))}
 	case more == "" && code.MatchString(first):
-		return Command{Kind: Approve, Code: strings.ToUpper(first), Word: word.MatchString(first)}
+		return Command{Kind: Approve, Code: spell(first), Word: word.MatchString(first)}
 	case more == "", len(first) >= 3 && strings.EqualFold(first[:3], "rev"):
 		return Command{Kind: Unclear, Text: s}
 	}
@@ -151,7 +163,7 @@ func readReject(arg string) Command {
 	return Command{Kind: Reject, Text: arg}
 }
 
-func decides(k Kind) bool { return k != Words && k != Status && k != Nod }
+func decides(k Kind) bool { return k != Words && k != Status && k != Nod && k != Help }
 
 // strip takes away what a person did not say themselves, from the top: quoted lines, the fallback of a reply, and blocks of code.
 // Only what comes before the first word of their own is looked at; what follows is the text of the command.

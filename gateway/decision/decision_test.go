@@ -37,7 +37,8 @@ func TestParse(t *testing.T) {
 		"yes and more":                    {"yes, in web2", Command{Kind: Words, Text: "yes, in web2"}},
 		"a word that begins like a yes":   {"yesterday", Command{Kind: Words, Text: "yesterday"}},
 		"a word that is no code":          {"approve everything", Command{Kind: Unclear, Text: "approve everything"}},
-		"a code with a digit it lacks":    {"approve 7F3K21", Command{Kind: Unclear, Text: "approve 7F3K21"}},
+		"a code, digits for letters":      {"approve k20r18", Command{Kind: Approve, Code: "K2ORIB"}},
+		"a code with a digit it lacks":    {"approve 7F3K29", Command{Kind: Unclear, Text: "approve 7F3K29"}},
 		"two revisions":                   {"approve rev-1 rev-2", Command{Kind: Unclear, Text: "approve rev-1 rev-2"}},
 		"a sentence that begins so":       {"approve the new budget plan", Command{Kind: Words, Text: "approve the new budget plan"}},
 		"a word that begins so":           {"approved rev-1", Command{Kind: Words, Text: "approved rev-1"}},
@@ -80,6 +81,12 @@ func TestParse(t *testing.T) {
 		"stop something":    {"stop nginx on web1", Command{Kind: Words, Text: "stop nginx on web1"}},
 		"status":            {"status", Command{Kind: Status}},
 		"status, asked":     {"ops: status.", Command{Kind: Status}},
+		"help":              {"help", Command{Kind: Help}},
+		"help, asked":       {"ops: Help?", Command{Kind: Help}},
+		"a question mark":   {"?", Command{Kind: Help}},
+		"help with a thing": {"help me with nginx", Command{Kind: Words, Text: "help me with nginx"}},
+		"go on":             {"ok, go on", Command{Kind: Nod, Text: "ok, go on"}},
+		"go on with more":   {"go on with web2", Command{Kind: Words, Text: "go on with web2"}},
 		"status of a thing": {"status of web1?", Command{Kind: Words, Text: "status of web1?"}},
 
 		"nothing":               {"", Command{Kind: Words}},
@@ -95,6 +102,27 @@ func TestParse(t *testing.T) {
 			got := Parse(tc.body, "ops", "@nisse-ops:example.org", "nisse-ops", "@gates:example.org", "gates")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("Parse(%q) -want +got:\n%s", tc.body, diff)
+			}
+		})
+	}
+}
+
+func TestLead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text, lead, rest string
+		sure             bool
+	}{
+		"a code":              {"7F3K2Q too early", "7F3K2Q", "too early", true},
+		"typed in lower case": {"7f3k2q", "7F3K2Q", "", false},
+		"digits for letters":  {"K20RH1: no", "K2ORHI", "no", true},
+		"a letter and 0s":     {"A00000 no", "AOOOOO", "no", true},
+		"a number":            {"100000 is too much", "IOOOOO", "is too much", false},
+		"a word":              {"please not", "PLEASE", "not", false},
+		"a shorter word":      {"do not", "", "do not", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if lead, rest, sure := Lead(tc.text); lead != tc.lead || rest != tc.rest || sure != tc.sure {
+				t.Errorf("got %q, %q, %t", lead, rest, sure)
 			}
 		})
 	}

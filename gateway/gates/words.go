@@ -2,6 +2,7 @@ package gates
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -24,19 +25,22 @@ func Ended(g *v1alpha1.Gate) string {
 	what, when := name(g), when(g)
 	if d := last(g); g.Spec.Kind == v1alpha1.GateHalt && d.Answer != "" {
 		if d.Answer == v1alpha1.AnswerAbandon {
-			return fmt.Sprintf("✗ abandoned by %s, %s; the work is closed.", by(g), when)
+			return fmt.Sprintf("✗ abandoned by %s, %s; the work is closed.", by(g), when) + words(g)
 		}
 		if d.Settle != "" {
-			return fmt.Sprintf("✓ %s: %s, settled as %s, %s.", by(g), strings.ToLower(string(d.Answer)), d.Settle, when)
+			return fmt.Sprintf("✓ %s by %s, %s; the step is settled as %s.", answered(d.Answer), by(g), when, d.Settle) + words(g)
 		}
-		return fmt.Sprintf("✓ %s: %s, %s.", by(g), strings.ToLower(string(d.Answer)), when)
+		return fmt.Sprintf("✓ %s by %s, %s.", answered(d.Answer), by(g), when) + words(g)
 	}
 	switch g.Status.Outcome {
 	case v1alpha1.GateApproved:
-		return fmt.Sprintf("✓ %s approved by %s, %s.", what, by(g), when)
+		return fmt.Sprintf("✓ %s approved by %s, %s.", what, by(g), when) + words(g)
 	case v1alpha1.GateRejected:
-		return fmt.Sprintf("✗ %s rejected by %s, %s; nothing was run.", what, by(g), when)
+		return fmt.Sprintf("✗ %s rejected by %s, %s; nothing was run.", what, by(g), when) + words(g)
 	case v1alpha1.GateExpired:
+		if g.Spec.Kind == v1alpha1.GateHalt { // what it held is held all the same
+			return fmt.Sprintf("✗ Nobody answered until %s. The work is still stopped: type `stop` to be asked again.", when)
+		}
 		return fmt.Sprintf("✗ %s expired at %s; nothing was run.", what, when)
 	case v1alpha1.GateSuperseded:
 		if g.Status.Message != "" { // the manager's sentence says by what
@@ -56,9 +60,9 @@ func Before(g *v1alpha1.Gate) string {
 	switch {
 	case g.Spec.Kind == v1alpha1.GateHalt:
 	case g.Status.Outcome == v1alpha1.GateApproved:
-		return fmt.Sprintf("%s was approved before, by %s at %s; nothing was done with this.", what, by(g), when)
+		return fmt.Sprintf("%s was approved by %s at %s already; this second message changed nothing.", what, by(g), when)
 	case g.Status.Outcome == v1alpha1.GateRejected:
-		return fmt.Sprintf("%s was rejected before, by %s at %s; it cannot be decided any more.", what, by(g), when)
+		return fmt.Sprintf("%s was rejected by %s at %s already; this second message changed nothing.", what, by(g), when)
 	case g.Status.Outcome == v1alpha1.GateExpired:
 		return fmt.Sprintf("%s expired at %s; it cannot be decided any more, and nothing was run.", what, when)
 	}
@@ -66,9 +70,61 @@ func Before(g *v1alpha1.Gate) string {
 	return how
 }
 
+// Became says in a part of a sentence what became of a gate: "was replaced by rev-2 at 14:01 UTC".
+func Became(g *v1alpha1.Gate) string {
+	when := when(g)
+	if d := last(g); g.Spec.Kind == v1alpha1.GateHalt && d.Answer != "" {
+		return fmt.Sprintf("%s answered with `%s` at %s", by(g), strings.ToLower(string(d.Answer)), when)
+	}
+	switch g.Status.Outcome {
+	case v1alpha1.GateApproved:
+		return fmt.Sprintf("%s approved at %s", by(g), when)
+	case v1alpha1.GateRejected:
+		return fmt.Sprintf("%s rejected at %s", by(g), when)
+	case v1alpha1.GateExpired:
+		return "expired at " + when
+	case v1alpha1.GateSuperseded:
+		if m := became.FindStringSubmatch(g.Status.Message); m != nil {
+			return sanitize.Line(m[1], 200)
+		}
+	}
+	return "was replaced at " + when
+}
+
+// became is what the manager's sentence says happened, without what that means.
+var became = regexp.MustCompile(`^(?:rev-[0-9]+|The question) (was (?:dropped|replaced)\b.*?)[;:.](?: |$)`)
+
+// answered to a halt, as what was done.
+func answered(a v1alpha1.HaltAnswer) string {
+	switch a {
+	case v1alpha1.AnswerContinue:
+		return "continued"
+	case v1alpha1.AnswerReplan:
+		return "replanned"
+	case v1alpha1.AnswerAbandon:
+		return "abandoned"
+	}
+	return strings.ToLower(string(a))
+}
+
+// words that went with the decision, which stood in a message of their own and say why.
+func words(g *v1alpha1.Gate) string {
+	if text := last(g).Text; strings.TrimSpace(text) != "" {
+		return " In " + last(g).Person + "'s words: " + sanitize.Quote(cut(text, 300))
+	}
+	return ""
+}
+
+func cut(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
 func name(g *v1alpha1.Gate) string {
 	if g.Spec.Kind == v1alpha1.GateHalt {
-		return "The halt"
+		return "The question"
 	}
 	return fmt.Sprintf("rev-%d", g.Spec.Revision)
 }

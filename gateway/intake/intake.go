@@ -232,7 +232,7 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 				return nil, err
 			}
 		} else {
-			out[i].Ended = gates.Before(g)
+			out[i].Ended, out[i].Became = gates.Before(g), gates.Became(g)
 			if at := g.Status.DecidedAt; at != nil {
 				out[i].EndedAt = at.Time
 			}
@@ -262,5 +262,6 @@ func (d Desk) settle(ctx context.Context, g *routing.Gate, e routing.Event) erro
 	}
 	g.Open, g.EndedAt = false, e.At
 	g.Ended = sanitize.Quote(g.Title) + " is over; nothing waits for a decision there."
+	g.Became = "was dropped just now: that work has ended"
 	return nil
 }

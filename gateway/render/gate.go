@@ -128,7 +128,7 @@ func (p part) content(n, of int, how string) Content {
 	var body, markup strings.Builder
 	if how != "" {
 		body.WriteString(how + "\n\nWhat was shown:\n")
-		markup.WriteString("<p><strong>" + html.EscapeString(how) + "</strong></p><p>What was shown:</p>")
+		markup.WriteString("<p><strong>" + lines(how) + "</strong></p><p>What was shown:</p>")
 	}
 	if of > 1 {
 		head := fmt.Sprintf("Part %d of %d", n+1, of)

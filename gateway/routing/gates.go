@@ -62,7 +62,7 @@ func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	default:
 		named = open
 		if len(named) == 0 {
-			return gates("Nothing waits for a decision here.")
+			return gates("Nothing waits for a decision here" + strings.TrimPrefix(v.other(), " for a decision"))
 		}
 	}
 	r := v.one(named, open)
@@ -103,7 +103,7 @@ func (v View) reject(c decision.Command, e Event, may Rights) Route {
 	case coded != nil:
 		named, text, evidence = []Gate{*coded}, rest, typedCode
 	case len(named) == 0:
-		return gates("Nothing waits for a decision here.")
+		return gates("Nothing waits for a decision here" + strings.TrimPrefix(v.other(), " for a decision"))
 	}
 	r := v.one(named, open)
 	if r.Kind != Decide {
@@ -146,7 +146,7 @@ func (v View) one(named, open []Gate) Route {
 	}
 	g := named[0]
 	if g.Kind == Halt {
-		return gates(quoted(g) + " is halted: answer " + answers + ".")
+		return gates(quoted(g) + " is stopped: answer " + v.answers(g) + ".")
 	}
 	if r, elsewhere := v.elsewhere(g); elsewhere {
 		return r
@@ -168,24 +168,24 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 	case coded != nil && !coded.Open:
 		return gates(coded.Ended + " " + v.open(v.shown()))
 	case coded != nil && coded.Kind != Halt:
-		return gates(quoted(*coded) + " is not halted. " + v.open(v.shown()))
+		return gates(quoted(*coded) + " is not stopped. " + v.open(v.shown()))
 	case coded != nil:
 		halts = []Gate{*coded}
 	case len(halts) == 0:
 		switch item := v.held(); {
 		case item == nil:
 		case item.Unasked:
-			return gates(sanitize.Quote(item.Title) + " is stopped, and its question has ended: nothing was done with this. Type `stop` to be asked again.")
+			return gates(sanitize.Quote(item.Title) + " is stopped, and its question has ended: this changed nothing. Type `stop` to be asked again.")
 		default:
-			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.")
+			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: this changed nothing. Answer when it is.")
 		}
-		return gates("Nothing is halted here.")
+		return gates("Nothing is stopped here.")
 	case len(halts) > 1:
 		if v.Thread != nil {
 			halts = pick(halts, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
 		}
 		if len(halts) != 1 {
-			return gates("More than one is halted: answer in the thread of the one you mean.")
+			return gates("More than one is stopped: answer in the thread of the one you mean.")
 		}
 	}
 	g := halts[0]
@@ -196,7 +196,7 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 	if coded != nil {
 		evidence = typedCode
 	} else if doubt := v.meant(e, g, func(o Gate) bool { return o.Kind == Halt }); doubt != "" {
-		return gates(fmt.Sprintf("Nothing was answered: %s. Read why %s is halted now; then answer `continue %s`, `replan %s <advice>` or `abandon %s`.",
+		return gates(fmt.Sprintf("Nothing was answered: %s. Read why %s is stopped now; then answer `continue %s`, `replan %s <advice>` or `abandon %s`.",
 			doubt, quoted(g), g.Code, g.Code, g.Code))
 	}
 	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
@@ -226,16 +226,26 @@ func (v View) notOpen(revision int32) string {
 	return fmt.Sprintf("No plan rev-%d waits for a decision here.", revision)
 }
 
-// nod answers a yes or no to the gate that it may be meant for; ok is false where it is words.
+// nod answers a yes or no to the gate that it may be meant for; ok is false where it is words. Alone it is never work.
 func (v View) nod(may Rights) (r Route, ok bool) {
 	open := v.shown()
 	if v.Thread != nil {
 		open = pick(open, func(g Gate) bool { return g.WorkItem == v.Thread.Name })
 	}
-	if !may.Approve || len(open) == 0 || v.asking() {
+	here := v.here()
+	switch {
+	case !either(may), v.asking() && v.held() == nil:
+		return Route{}, false
+	case len(open) > 0 && may.Approve:
+		return gates("That decides nothing here. " + v.how(open)), true
+	case len(open) > 0:
+		return gates("Only " + list(v.approvers(open), "or") + " can decide this."), true
+	case v.held() != nil:
+		return gates(here.stopped()), true
+	case here != nil && !here.Over && (v.Thread != nil || here.Waits): // the agent said something, and this is about that
 		return Route{}, false
 	}
-	return gates("That decides nothing here. " + v.how(open)), true
+	return tell("Nothing waits for a yes or no here. Say in a sentence what you want done."), true
 }
 
 // how to decide what is open.
@@ -244,12 +254,26 @@ func (v View) how(open []Gate) string {
 	case len(open) != 1:
 		return v.open(open)
 	case open[0].Kind == Halt:
-		return "Type exactly " + answers + "."
+		return "Type exactly " + v.answers(open[0]) + "."
 	}
-	if open[0].ByCode {
-		return fmt.Sprintf("Type exactly `approve %s`, or `reject <why>`.", open[0].Code)
+	return fmt.Sprintf("Type exactly `approve %s`, or `reject <why>`.", v.handle(open[0], open))
+}
+
+// handle is what names a plan for good when it is typed next: its revision, or its code where nothing else would be taken.
+func (v View) handle(g Gate, open []Gate) string {
+	same := func(o Gate) bool { return o.Kind == Plan && o.Revision == g.Revision }
+	if g.ByCode || len(pick(open, same)) > 1 || v.meant(v.event, g, same) != "" {
+		return g.Code
 	}
-	return fmt.Sprintf("Type exactly `approve rev-%d`, or `reject <why>`.", open[0].Revision)
+	return fmt.Sprintf("rev-%d", g.Revision)
+}
+
+// answers to a halt, with its code where they would not be taken without.
+func (v View) answers(g Gate) string {
+	if v.meant(v.event, g, func(o Gate) bool { return o.Kind == Halt }) == "" {
+		return answers
+	}
+	return fmt.Sprintf("`continue %s`, `replan %s <advice>` or `abandon %s`", g.Code, g.Code, g.Code)
 }
 
 // answers to a halt.
@@ -258,24 +282,33 @@ const answers = "`continue`, `replan <advice>` or `abandon`"
 // open lists what may be decided and how.
 func (v View) open(open []Gate) string {
 	if len(open) == 0 {
-		return "Nothing else waits."
+		return "Nothing else waits" + v.other()
 	}
 	var b strings.Builder
 	b.WriteString("Open:")
 	for _, g := range open {
 		b.WriteString("\n• ")
 		if g.Kind == Halt {
-			b.WriteString(quoted(g) + " is halted: " + answers)
+			b.WriteString(quoted(g) + " is stopped: " + v.answers(g))
 			continue
 		}
-		same := pick(open, func(o Gate) bool { return o.Kind == Plan && o.Revision == g.Revision })
-		if len(same) > 1 || g.ByCode {
-			fmt.Fprintf(&b, "rev-%d for %s: `approve %s`", g.Revision, quoted(g), g.Code)
-			continue
-		}
-		fmt.Fprintf(&b, "rev-%d for %s: `approve rev-%d`", g.Revision, quoted(g), g.Revision)
+		fmt.Fprintf(&b, "rev-%d for %s: `approve %s`", g.Revision, quoted(g), v.handle(g, open))
 	}
 	return b.String()
+}
+
+// other is the end of a sentence that says that no gate waits: what does all the same.
+func (v View) other() string {
+	for _, item := range []*Item{v.Thread, v.Active} {
+		switch {
+		case item == nil || item.Over:
+		case item.Held:
+			return ". " + item.stopped()
+		case item.Question != "":
+			return " for a decision. " + v.Agent + " has a question about " + sanitize.Quote(item.Title) + ": answer it in words."
+		}
+	}
+	return "."
 }
 
 // approvers are those who may approve for the agent, and where one gate is open, who of them may decide it.

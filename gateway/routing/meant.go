@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// hindsight is how long before a message a gate may have ended and still be the one that its sender read.
-	hindsight = time.Minute
+	// Hindsight is how long before a message a gate may have ended and still be the one that its sender read.
+	Hindsight = time.Minute
 	// echo is the same for a gate that the sender ended: they know of it, but words that are typed twice mean one thing.
 	echo = 20 * time.Second
 	// glance is less than it takes to read a plan and type a decision about it.
@@ -28,7 +28,7 @@ func (v View) said(e Event) time.Time {
 // could put it under the thumb of who is typing. The code of a gate names that one, and needs none of this. The words fit a gate by fits.
 func (v View) meant(e Event, g Gate, fits func(Gate) bool) (doubt string) {
 	if v.said(e).Before(g.ShownAt) {
-		return "by their time these words were sent before " + name(g) + " was shown"
+		return "by its time this message was sent before " + name(g) + " was shown"
 	}
 	return v.echoed(e, g, fits)
 }
@@ -39,33 +39,29 @@ func (v View) echoed(e Event, g Gate, fits func(Gate) bool) (doubt string) {
 	who, _ := v.person(e.Sender)
 	for _, o := range v.Gates {
 		switch {
-		case o.UID == g.UID, o.Open, !o.Glimpsed, !fits(o), o.EndedAt.Before(at.Add(-hindsight)):
+		case o.UID == g.UID, o.Open, !o.Glimpsed, !fits(o), o.EndedAt.Before(at.Add(-Hindsight)):
 		case v.Thread != nil && o.WorkItem != g.WorkItem && o.Thread != g.Thread: // said in the thread of the one that is open, and not of both
 		case o.EndedBy != who:
-			return "the " + what(g) + " that could have been meant was replaced just now, perhaps after you read it"
+			return "you may have meant " + name(o) + " of " + quoted(o) + ", which " + became(o)
 		case !o.EndedAt.Before(at.Add(-echo)), g.ShownAt.After(at.Add(-glance)):
-			which := name(o)
-			if o.WorkItem != g.WorkItem {
-				which += " for " + quoted(o)
-			}
-			return "you decided about " + which + " just now, and these words may be the same once more"
+			return "you decided " + name(o) + " of " + quoted(o) + " just now, and this may be the same message once more"
 		}
 	}
 	return ""
 }
 
-// what a gate is called among others of its kind.
-func what(g Gate) string {
-	if g.Kind == Halt {
-		return "halt"
+// became tells what has become of a gate, in a part of a sentence.
+func became(g Gate) string {
+	if g.Became == "" {
+		return "has ended"
 	}
-	return "plan"
+	return g.Became
 }
 
 // name of a gate in a sentence.
 func name(g Gate) string {
 	if g.Kind == Halt {
-		return "the halt"
+		return "the stop"
 	}
 	return fmt.Sprintf("rev-%d", g.Revision)
 }

@@ -32,6 +32,7 @@ func lost(gates []Gate) []Gate {
 func earlier(kind GateKind, n int32, item string, ended time.Duration, by string) Gate {
 	return rev(n, item, func(g *Gate) {
 		g.Kind, g.Open, g.UID, g.Code, g.Ended = kind, false, "uid-"+item, "EARLY2", "It is over."
+		g.Became = "was dropped at 11:59"
 		g.EndedAt, g.EndedBy, g.ShownAt, g.Thread = noon.Add(-ended), by, noon.Add(-ended-time.Minute), "$"+item
 		if item != "wi-1" {
 			g.Title = "disk"
@@ -43,14 +44,16 @@ func earlier(kind GateKind, n int32, item string, ended time.Duration, by string
 // the agent does between, nor by the clock of anybody's homeserver. The code of a gate decides it whenever it is typed.
 func TestWordsMeanWhatWasRead(t *testing.T) {
 	const (
-		swapped = "the plan that could have been meant was replaced just now, perhaps after you read it"
-		halts   = "the halt that could have been meant was replaced just now, perhaps after you read it"
-		again   = "you decided about rev-1 just now, and these words may be the same once more"
-		againB  = "you decided about rev-1 for \"disk\" just now, and these words may be the same once more"
-		halted  = "you decided about the halt just now, and these words may be the same once more"
-		haltedB = "you decided about the halt for \"disk\" just now, and these words may be the same once more"
-		early   = "by their time these words were sent before rev-%d was shown"
-		earlyH  = "by their time these words were sent before the halt was shown"
+		swapped = "you may have meant rev-1 of \"nginx\", which was dropped at 11:59"
+		other   = "you may have meant rev-1 of \"disk\", which was dropped at 11:59"
+		halts   = "you may have meant the stop of \"nginx\", which was dropped at 11:59"
+		haltsB  = "you may have meant the stop of \"disk\", which was dropped at 11:59"
+		again   = "you decided rev-1 of \"nginx\" just now, and this may be the same message once more"
+		againB  = "you decided rev-1 of \"disk\" just now, and this may be the same message once more"
+		halted  = "you decided the stop of \"nginx\" just now, and this may be the same message once more"
+		haltedB = "you decided the stop of \"disk\" just now, and this may be the same message once more"
+		early   = "by its time this message was sent before rev-%d was shown"
+		earlyH  = "by its time this message was sent before the stop was shown"
 		s       = time.Second
 	)
 	read := time.Minute // long enough to have read it
@@ -74,11 +77,11 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"replaced, 59 s ago":                   {say: "approve", gates: plans(2, read, earlier(Plan, 1, "wi-1", 59*s, "")), doubt: swapped},
 		"replaced, 61 s ago":                   {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", 61*s, ""))},
 		"decided by another approver":          {say: "approve", gates: plans(2, read, earlier(Plan, 1, "wi-1", s, "vera")), doubt: swapped},
-		"another item's plan of that number":   {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), doubt: swapped},
+		"another item's plan of that number":   {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), doubt: other},
 		"the same, in the thread of the open":  {say: "approve rev-1", gates: plans(1, s, earlier(Plan, 1, "wi-0", s, "")), thread: nginx()},
-		"the same, in the thread of both":      {say: "approve rev-1", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
-		"the same, bare, in the thread":        {say: "approve", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
-		"the same, the threads are not known":  {say: "approve rev-1", gates: lost(plans(1, s, earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: swapped},
+		"the same, in the thread of both":      {say: "approve rev-1", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: other},
+		"the same, bare, in the thread":        {say: "approve", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: other},
+		"the same, the threads are not known":  {say: "approve rev-1", gates: lost(plans(1, s, earlier(Plan, 1, "wi-0", s, ""))), thread: nginx(), doubt: other},
 		"the same, read":                       {say: "approve rev-1", gates: plans(1, 30*s, shared(earlier(Plan, 1, "wi-0", 61*s, ""))), thread: nginx()},
 		"bare, in the thread, of the same":     {say: "approve", gates: plans(2, s, earlier(Plan, 1, "wi-1", s, "")), thread: nginx(), doubt: swapped},
 		"one that the room never saw":          {say: "approve", gates: plans(2, s, func() Gate { g := earlier(Plan, 1, "wi-1", s, ""); g.Shown, g.Glimpsed = false, false; return g }())},
@@ -121,9 +124,9 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"replan with advice, twice":               {say: "replan use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
 		"continue twice, in the thread":           {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), thread: nginx(), doubt: halted},
 		"continue, another item's, in the thread": {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), thread: nginx()},
-		"continue, another's, the same thread":    {say: "continue", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
-		"replan, another's, the same thread":      {say: "replan use web2", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
-		"abandon, another's, the same thread":     {say: "abandon", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: halts},
+		"continue, another's, the same thread":    {say: "continue", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: haltsB},
+		"replan, another's, the same thread":      {say: "replan use web2", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: haltsB},
+		"abandon, another's, the same thread":     {say: "abandon", gates: halt(s, shared(earlier(Halt, 0, "wi-0", 2*s, ""))), thread: nginx(), doubt: haltsB},
 		"continue, the halt was replaced":         {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "")), doubt: halts},
 		"continue, another answered":              {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 30*s, "vera")), doubt: halts},
 		"continue, the agent waits":               {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 24*s, "lucas")), doubt: halted},
@@ -138,12 +141,12 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"reject twice, the next item":         {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
 		"reject rev-1 twice, the next item":   {say: "reject rev-1 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
 		"reject, other work, in its thread":   {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
-		"reject, other work, the same thread": {say: "reject no", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", 2*s, ""))), thread: nginx(), doubt: swapped},
+		"reject, other work, the same thread": {say: "reject no", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", 2*s, ""))), thread: nginx(), doubt: other},
 		"reject, other work, by code":         {say: "reject NEWER2 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas"))},
 		"reject, other work, 30 s later":      {say: "reject no", gates: plans(1, 12*s, earlier(Plan, 1, "wi-0", 30*s, "lucas"))},
 		"reject, by a clock that is behind":   {say: "reject no", gates: plans(1, s), at: -2 * s},
-		"the same, other work before it":      {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "")), at: -2 * s, doubt: swapped},
-		"reject, other work, a clock 2 ahead": {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "")), at: 2 * read, doubt: swapped},
+		"the same, other work before it":      {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "")), at: -2 * s, doubt: other},
+		"reject, other work, a clock 2 ahead": {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "")), at: 2 * read, doubt: other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := Event{ID: "$e", Room: "!r", Sender: lucas, Type: "m.text", Body: tc.say, At: noon.Add(tc.at)}
@@ -162,7 +165,7 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 			case "reject":
 				want.Tell = fmt.Sprintf("Nothing was rejected: %s. Open is rev-%d for \"nginx\"; if you mean that: `reject NEWER2 <why>`.", tc.doubt, g.Revision)
 			default:
-				want.Tell = fmt.Sprintf("Nothing was answered: %s. Read why \"nginx\" is halted now; then answer `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`.", tc.doubt)
+				want.Tell = fmt.Sprintf("Nothing was answered: %s. Read why \"nginx\" is stopped now; then answer `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`.", tc.doubt)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -195,15 +198,15 @@ func TestCodes(t *testing.T) {
 		"reject what is over":        {"reject EARLY2 no", plan, told("It is over. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
 		"reject with a wrong code":   {"reject 7F3K2Q no", plan, told("Nothing here has the code 7F3K2Q. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
 		"reject one not shown yet":   {"reject OTHER2 no", unshown, told("Nothing here has the code OTHER2. Open:\n• rev-1 for \"nginx\": `approve rev-1`")},
-		"reject a halt by its code":  {"reject NEWER2", halted, told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
+		"reject a halt by its code":  {"reject NEWER2", halted, told("\"nginx\" is stopped: answer `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`.")},
 		"a word that may be a code":  {"reject please not this", plan, Route{Kind: Decide, Person: "lucas", WorkItem: "wi-1", Gate: "now", GateUID: "uid-now", Digest: "sha256:d", Evidence: "Typed", Text: "please not this"}},
 		"continue":                   {"continue NEWER2", halted, edit(yes, true, "Continue", "")},
 		"replan":                     {"replan newer2 use web2", halted, edit(yes, true, "Replan", "use web2")},
 		"abandon":                    {"abandon NEWER2", halted, edit(yes, false, "Abandon", "")},
-		"continue what was answered": {"continue EARLY2", halted, told("It is over. Open:\n• \"nginx\" is halted: `continue`, `replan <advice>` or `abandon`")},
+		"continue what was answered": {"continue EARLY2", halted, told("It is over. Open:\n• \"nginx\" is stopped: `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`")},
 		"the same, nothing else":     {"continue EARLY2", over, told("It is over. Nothing else waits.")},
-		"continue a plan":            {"continue NEWER2", plan, told("\"nginx\" is not halted. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
-		"continue by a wrong code":   {"continue 7F3K2Q", halted, told("Nothing here has the code 7F3K2Q. Open:\n• \"nginx\" is halted: `continue`, `replan <advice>` or `abandon`")},
+		"continue a plan":            {"continue NEWER2", plan, told("\"nginx\" is not stopped. Open:\n• rev-2 for \"nginx\": `approve rev-2`")},
+		"continue by a wrong code":   {"continue 7F3K2Q", halted, told("Nothing here has the code 7F3K2Q. Open:\n• \"nginx\" is stopped: `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`")},
 		"a sentence with no halt": {"continue WEB222 backup", View{}, Route{
 			Kind: Open, Person: "lucas", MayInstruct: true, Title: "continue WEB222 backup", Text: "continue WEB222 backup",
 		}},
@@ -211,6 +214,45 @@ func TestCodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, with(Event{ID: "$e", Room: "!r", Sender: lucas, Type: "m.text", Body: tc.say, At: noon}, tc.v)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is advised is taken when it is typed next: while a revision alone may mean another plan, the code is named.
+func TestAdviceThatIsTaken(t *testing.T) {
+	const s = time.Second
+	other := []Gate{current(Plan, 1, s), earlier(Plan, 1, "wi-0", s, "")}
+	for name, tc := range map[string]struct {
+		say   string
+		gates []Gate
+		want  string
+	}{
+		"a mistyped code":             {"approve ZZZZZZ", other, "No open plan has the code ZZZZZZ. Type exactly `approve NEWER2`, or `reject <why>`."},
+		"a nod":                       {"yes", other, "That decides nothing here. Type exactly `approve NEWER2`, or `reject <why>`."},
+		"a revision that is not open": {"approve rev-3", other, "No plan rev-3 waits for a decision here. Open:\n• rev-1 for \"nginx\": `approve NEWER2`"},
+		"no exact approval":           {"approve rev1", other, "Nothing was approved: that is not exactly an approval. Type exactly `approve NEWER2`, or `reject <why>`."},
+		"another number is no doubt":  {"yes", []Gate{current(Plan, 2, s), earlier(Plan, 1, "wi-1", s, "")}, "That decides nothing here. Type exactly `approve rev-2`, or `reject <why>`."},
+		"long ago":                    {"yes", []Gate{current(Plan, 1, s), earlier(Plan, 1, "wi-0", 2*time.Minute, "")}, "That decides nothing here. Type exactly `approve rev-1`, or `reject <why>`."},
+		"a stop after a stop":         {"yes", []Gate{current(Halt, 0, s), earlier(Halt, 0, "wi-0", s, "")}, "That decides nothing here. Type exactly `continue NEWER2`, `replan NEWER2 <advice>` or `abandon NEWER2`."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := View{Active: nginx(), Gates: tc.gates, Now: noon}
+			said := func(body string) Route {
+				return with(Event{ID: "$e", Room: "!r", Sender: lucas, Type: "m.text", Body: body, At: noon}, v)
+			}
+			if got := said(tc.say); got.Tell != tc.want {
+				t.Errorf("told %q, want %q", got.Tell, tc.want)
+			}
+			_, advice, _ := strings.Cut(tc.want, ": `approve ")
+			if advice == "" {
+				_, advice, _ = strings.Cut(tc.want, "exactly `")
+			} else {
+				advice = "approve " + advice
+			}
+			advice, _, _ = strings.Cut(advice, "`")
+			if got := said(advice); got.Kind != Decide || got.GateUID != "uid-now" {
+				t.Errorf("%q, which was advised, is answered %+v", advice, got)
 			}
 		})
 	}

@@ -72,6 +72,7 @@ const (
 
 // For decides what becomes of a message.
 func For(e Event, v View) Route {
+	v.event = e
 	if e.Sender == v.UserID || e.Sender == v.ApprovalsUser || e.Edit {
 		return Route{Kind: Silence}
 	}
@@ -131,6 +132,10 @@ func command(c decision.Command, e Event, v View, who string, may Rights) Route 
 	case decision.Nod:
 		if r, ok := v.nod(may); ok {
 			return r
+		}
+	case decision.Help:
+		if either(may) {
+			return tell(help)
 		}
 	case decision.Words:
 	}
@@ -239,6 +244,15 @@ func Title(text string) string {
 	}
 	return "(no words)"
 }
+
+// help is the answer to a call for it. It comes from here and not from a model: it must be right, and there when nothing else is.
+const help = "What you can type, each in a message of its own:\n" +
+	"• what you want done: a request. In the thread of a request: words about it\n" +
+	"• `status`: what is worked on, and what waits for whom\n" +
+	"• `approve rev-1`, or `approve` and the code that a plan shows: run exactly that plan\n" +
+	"• `reject <why>`: do not run it; the agent reads why\n" +
+	"• `stop`: nothing more runs until one of these is typed:\n" +
+	"• `continue`: go on · `replan <advice>`: make another plan · `abandon`: close the work"
 
 func tell(text string) Route { return Route{Kind: Tell, Tell: text} }
 

@@ -123,11 +123,11 @@ func TestWords(t *testing.T) {
 		},
 		"a sentence that begins like an answer, behind a stop": {
 			say(lucas, "replan it with web2", View{Active: held(nginx())}),
-			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.`, Gates: true},
+			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: this changed nothing. Answer when it is.`, Gates: true},
 		},
 		"an answer to a question that has ended": {
 			say(lucas, "continue", View{Active: func() *Item { i := held(nginx()); i.Unasked = true; return i }()}),
-			Route{Kind: Tell, Person: "lucas", Tell: "\"nginx\" is stopped, and its question has ended: nothing was done with this. Type `stop` to be asked again.", Gates: true},
+			Route{Kind: Tell, Person: "lucas", Tell: "\"nginx\" is stopped, and its question has ended: this changed nothing. Type `stop` to be asked again.", Gates: true},
 		},
 		"the same in another item's thread": {
 			say(lucas, "replan it with web2", View{Active: held(nginx()), Thread: disk()}),
@@ -135,7 +135,7 @@ func TestWords(t *testing.T) {
 		},
 		"an answer behind a stop, while a question is open": {
 			say(lucas, "continue", View{Active: held(asks(nginx()))}),
-			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: nothing was done with this. Answer when it is.`, Gates: true},
+			Route{Kind: Tell, Person: "lucas", Tell: `"nginx" is stopped, and its question is not in the room yet: this changed nothing. Answer when it is.`, Gates: true},
 		},
 		"a quoted approval is words": {
 			say(lucas, "> approve rev-1", View{Active: nginx(), Thread: nginx(), Gates: []Gate{rev(1, "wi-1")}}),
@@ -182,6 +182,7 @@ func TestDecisions(t *testing.T) {
 	high := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1", func(g *Gate) { g.ByCode = true })}}
 	halted := View{Active: held(waits(nginx())), Gates: []Gate{halt("wi-1")}}
 	two := View{Gates: []Gate{rev(1, "wi-2", func(g *Gate) { g.Title, g.Code = "disk", "BBBBBB" }), rev(1, "wi-1")}}
+	noYes := Route{Kind: Tell, Person: "lucas", Tell: "Nothing waits for a yes or no here. Say in a sentence what you want done."}
 	answer := func(a string, approve bool, text string) Route {
 		r := yes
 		r.Approve, r.Answer, r.Text = approve, a, text
@@ -206,8 +207,8 @@ func TestDecisions(t *testing.T) {
 		"continue":                 {say(lucas, "continue", halted), answer("Continue", true, "")},
 		"replan with advice":       {say(lucas, "replan use the other disk", halted), answer("Replan", true, "use the other disk")},
 		"abandon":                  {say(lucas, "abandon", halted), answer("Abandon", false, "")},
-		"approve a halt":           {say(lucas, "approve", halted), told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
-		"reject a halt":            {say(lucas, "reject no", halted), told("\"nginx\" is halted: answer `continue`, `replan <advice>` or `abandon`.")},
+		"approve a halt":           {say(lucas, "approve", halted), told("\"nginx\" is stopped: answer `continue`, `replan <advice>` or `abandon`.")},
+		"reject a halt":            {say(lucas, "reject no", halted), told("\"nginx\" is stopped: answer `continue`, `replan <advice>` or `abandon`.")},
 		"an answer in its thread, another is halted": {
 			say(lucas, "replan it with web2", View{Active: waits(nginx()), Thread: asks(disk()), Gates: halted.Gates}),
 			Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-2", Text: "replan it with web2", Question: "q1"},
@@ -219,7 +220,7 @@ func TestDecisions(t *testing.T) {
 		"in the thread of one that asks and is halted": {
 			say(lucas, "continue", View{Active: asks(nginx()), Thread: asks(nginx()), Gates: halted.Gates}), answer("Continue", true, ""),
 		},
-		"continue without a halt": {say(lucas, "continue", one), told("Nothing is halted here.")},
+		"continue without a halt": {say(lucas, "continue", one), told("Nothing is stopped here.")},
 		"nothing open":            {say(lucas, "approve", View{}), told("Nothing waits for a decision here.")},
 		"reject, nothing open":    {say(lucas, "reject it", View{}), told("Nothing waits for a decision here.")},
 		"a revision never seen":   {say(lucas, "approve rev-7", one), told("No plan rev-7 waits for a decision here. Open:\n• rev-1 for \"nginx\": `approve rev-1`")},
@@ -234,11 +235,20 @@ func TestDecisions(t *testing.T) {
 		"a nod, two open":            {say(lucas, "ok", two), told("That decides nothing here. Open:\n• rev-1 for \"disk\": `approve BBBBBB`\n• rev-1 for \"nginx\": `approve AAAAAB`")},
 		"a nod in another's thread":  {say(lucas, "yes", View{Thread: disk(), Gates: one.Gates}), Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-2", Text: "yes"}},
 		"a nod at a question":        {say(lucas, "no", View{Active: asks(disk()), Gates: one.Gates}), Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-2", Text: "no", Question: "q1"}},
-		"a nod of one who instructs": {say(anna, "yes", one), Route{Kind: Open, Person: "anna", MayInstruct: true, Title: "yes", Text: "yes"}},
-		"a nod, nothing open":        {say(lucas, "yes", View{}), Route{Kind: Open, Person: "lucas", MayInstruct: true, Title: "yes", Text: "yes"}},
-		"a nod before it is shown":   {say(lucas, "yes", View{Gates: []Gate{rev(1, "wi-1", unseen)}}), Route{Kind: Open, Person: "lucas", MayInstruct: true, Title: "yes", Text: "yes"}},
-		"more than a nod is words":   {say(lucas, "yes, and look at web2", View{Active: nginx(), Thread: nginx(), Gates: one.Gates}), Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-1", Text: "yes, and look at web2"}},
-		"not shown in the room yet":  {say(lucas, "approve", View{Gates: []Gate{rev(1, "wi-1", unseen)}}), told("Nothing waits for a decision here.")},
+		"a nod of one who instructs": {say(anna, "yes", one), edit(told("Only lucas or vera can decide this."), func(r *Route) { r.Person = "anna" })},
+		"a nod, nothing open":        {say(lucas, "yes", View{}), noYes},
+		"a nod at work":              {say(lucas, "ok", View{Active: nginx()}), noYes},
+		"a nod at work that is over": {say(lucas, "yes", View{Active: nginx(), Thread: over(disk())}), noYes},
+		"a nod before it is shown":   {say(lucas, "yes", View{Gates: []Gate{rev(1, "wi-1", unseen)}}), noYes},
+		"a nod without rights":       {say(rolf, "yes", View{}), Route{Kind: Tell, Person: "rolf", Tell: "Only anna, lucas or t1 can give ops work.", Once: true}},
+		"a nod behind a stop":        {say(anna, "ok go on", View{Active: held(nginx())}), edit(told("\"nginx\" is stopped: answer `continue`, `replan <advice>` or `abandon`."), func(r *Route) { r.Person = "anna" })},
+		"approved, now a question": {say(lucas, "approve rev-1", View{Active: asks(nginx()), Gates: []Gate{rev(1, "wi-1", ended("rev-1 was approved by lucas at 14:03 already; this second message changed nothing."))}}),
+			told("rev-1 was approved by lucas at 14:03 already; this second message changed nothing. Nothing else waits for a decision. ops has a question about \"nginx\": answer it in words.")},
+		"bare, a question": {say(lucas, "approve", View{Active: asks(nginx())}), told("Nothing waits for a decision here. ops has a question about \"nginx\": answer it in words.")},
+		"a code with a zero for an O": {say(lucas, "approve K20RHH", View{Gates: []Gate{rev(1, "wi-1", func(g *Gate) { g.Code = "K2ORHH" })}}),
+			edit(yes, func(r *Route) { r.Evidence = "TypedCode" })},
+		"more than a nod is words":  {say(lucas, "yes, and look at web2", View{Active: nginx(), Thread: nginx(), Gates: one.Gates}), Route{Kind: Words, Person: "lucas", MayInstruct: true, WorkItem: "wi-1", Text: "yes, and look at web2"}},
+		"not shown in the room yet": {say(lucas, "approve", View{Gates: []Gate{rev(1, "wi-1", unseen)}}), told("Nothing waits for a decision here.")},
 		"rev-1 after rev-2": {
 			say(lucas, "approve rev-1", View{Active: nginx(), Gates: []Gate{rev(2, "wi-1"), rev(1, "wi-1", ended("rev-1 was replaced by rev-2 at 14:01; nothing was run."))}}),
 			told("rev-1 was replaced by rev-2 at 14:01; nothing was run. Open:\n• rev-2 for \"nginx\": `approve rev-2`"),
@@ -304,6 +314,9 @@ func TestStopAndStatus(t *testing.T) {
 		"one that is over, perhaps": {say(lucas, "stop", View{Thread: over(nginx())}), Route{Kind: Stop, Person: "lucas", WorkItem: "wi-1"}},
 		"one who may only approve":  {say(vera, "stop", View{Active: nginx()}), Route{Kind: Tell, Person: "vera", Tell: "Only anna, lucas or t1 can stop ops."}},
 		"status":                    {say(vera, "status", View{}), Route{Kind: Status, Person: "vera"}},
+		"help":                      {say(vera, "help", View{}), Route{Kind: Tell, Person: "vera", Tell: help}},
+		"help, while it asks":       {say(lucas, "?", View{Active: asks(nginx())}), Route{Kind: Tell, Person: "lucas", Tell: help}},
+		"help, an unknown sender":   {say(mallory, "help", View{}), Route{Kind: Silence}},
 		"status, no rights":         {say(rolf, "status", View{}), Route{Kind: Tell, Person: "rolf", Tell: "Only anna, lucas, t1 or vera can ask ops that."}},
 		"status, an unknown sender": {say(mallory, "status", View{}), Route{Kind: Silence}},
 	} {
@@ -329,7 +342,7 @@ func TestLongWords(t *testing.T) {
 		"in a thread":         {strings.Repeat("<", 3<<20), View{Active: nginx(), Thread: nginx()}, Words, tell},
 		"an answer":           {strings.Repeat("ä\n", 1<<20), View{Active: asks(nginx())}, Words, tell},
 		"no UTF-8":            {strings.Repeat("\xff", 1<<20), View{}, Open, tell},
-		"a nod without end":   {"yes" + strings.Repeat("!", 1<<20), View{}, Open, tell},
+		"a nod without end":   {"yes" + strings.Repeat("!", 1<<20), View{}, Tell, "Nothing waits for a yes or no here. Say in a sentence what you want done."},
 		"a decision too long": {"continue " + strings.Repeat("x", 1<<20), View{}, Open, tell},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +350,7 @@ func TestLongWords(t *testing.T) {
 			if r.Kind != tc.kind || r.Tell != tc.tell || len(r.Text) > MaxWords {
 				t.Errorf("%s with %d bytes, told %q", r.Kind, len(r.Text), r.Tell)
 			}
-			if cut := strings.HasSuffix(r.Text, fmt.Sprintf("[This message had %d bytes, which is more than is handed on. The person was told.]", len(tc.body))); cut != (tc.tell != "") && name != "an answer" {
+			if cut := strings.HasSuffix(r.Text, fmt.Sprintf("[This message had %d bytes, which is more than is handed on. The person was told.]", len(tc.body))); cut != (tc.tell == tell) && name != "an answer" {
 				t.Errorf("the agent reads %q", r.Text[len(r.Text)-100:])
 			}
 			if again, whole := Letter(r.Text); again != r.Text || !whole {

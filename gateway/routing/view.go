@@ -40,6 +40,8 @@ type View struct {
 	Gates []Gate
 	// Now is when the message came in, by the gateway's own clock.
 	Now time.Time
+	// event that is routed: what is advised depends on when it was said, and by whom.
+	event Event
 }
 
 // Person is a human being with a chat identity.
@@ -105,8 +107,9 @@ type Gate struct {
 	Glimpsed bool
 	// ShownAt is when the last part of its message was sent; zero where that is not known.
 	ShownAt time.Time
-	// Ended says in words how it ended, to who would decide it now.
-	Ended string
+	// Ended says in words how it ended, to who would decide it now; Became in a part of a sentence, "was replaced by rev-2 at 14:01".
+	Ended  string
+	Became string
 	// EndedAt is when, zero while it is open; EndedBy is the Person whose decision ended it, empty where nobody's did.
 	EndedAt time.Time
 	EndedBy string

@@ -3,11 +3,14 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/sanitize"
@@ -27,12 +30,12 @@ func (w *Worker) status(ctx context.Context, m store.Inbound) error {
 	if err := w.Live.List(ctx, &gates, client.InNamespace(w.Namespace)); err != nil {
 		return fmt.Errorf("list gates: %w", err)
 	}
-	text := summary(&agent, open, gates.Items, m.Route.Person)
+	text := summary(&agent, open, gates.Items, m.Route.Person, time.Now())
 	return w.finish(ctx, m, "", func(tx *store.Tx) error { return tell(tx, m, text, false) })
 }
 
 // summary of an agent for a person: what it works on, what waits for whom, what is queued.
-func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.Gate, asker string) string {
+func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.Gate, asker string, now time.Time) string {
 	var b strings.Builder
 	if h := hindrance(agent); h != "" {
 		b.WriteString(h + "\n")
@@ -56,20 +59,33 @@ func summary(agent *v1alpha1.Agent, open []v1alpha1.WorkItem, gates []v1alpha1.G
 				gate = &gates[n]
 			}
 		}
-		fmt.Fprintf(&b, "%s %s: %s (%s)\n", mark, titles[i.Name], stands(&i, gate, titles, asker), i.Name)
+		code := gate != nil && ambiguous(gate, gates, now)
+		fmt.Fprintf(&b, "%s %s: %s (%s)\n", mark, titles[i.Name], stands(&i, gate, code, titles, asker), i.Name)
 	}
 	return strings.TrimSpace(b.String())
 }
 
-// stands says how it stands with an item; gate is the one that is open for it.
-func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string, asker string) string {
+// ambiguous tells whether words without a code may mean another gate than this one: one that is open as well, or has ended just now.
+func ambiguous(g *v1alpha1.Gate, gates []v1alpha1.Gate, now time.Time) bool {
+	return slices.ContainsFunc(gates, func(o v1alpha1.Gate) bool {
+		ended := o.Status.DecidedAt
+		return o.UID != g.UID && o.Spec.Agent == g.Spec.Agent && o.Spec.Kind == g.Spec.Kind && o.Spec.Revision == g.Spec.Revision &&
+			(o.Open() || ended != nil && ended.Add(routing.Hindsight).After(now))
+	})
+}
+
+// stands says how it stands with an item; gate is the one that is open for it, to be named by its code if code says so.
+func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, code bool, titles map[string]string, asker string) string {
 	waiting := sanitize.Line(i.Status.WaitingFor, 200)
 	switch {
+	case gate != nil && gate.Spec.Kind == v1alpha1.GateHalt && code:
+		c := approval.Code(gate.Spec.Digest, string(gate.UID))
+		return fmt.Sprintf("stopped, waits for %s: `continue %s`, `replan %s <advice>` or `abandon %s`", people(gate.Spec.Approvers, asker), c, c, c)
 	case gate != nil && gate.Spec.Kind == v1alpha1.GateHalt:
 		return "stopped, waits for " + people(gate.Spec.Approvers, asker) + ": `continue`, `replan <advice>` or `abandon`"
 	case gate != nil:
 		name := fmt.Sprintf("rev-%d", gate.Spec.Revision)
-		if gate.Spec.Tier == v1alpha1.TierHigh {
+		if gate.Spec.Tier == v1alpha1.TierHigh || code {
 			name = approval.Code(gate.Spec.Digest, string(gate.UID))
 		}
 		return fmt.Sprintf("waits for %s: `approve %s` or `reject <why>`", people(gate.Spec.Approvers, asker), name)
@@ -88,7 +104,10 @@ func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, titles map[string]string,
 		return "its plan is about to be shown to " + waiting
 	case v1alpha1.WorkItemAwaitingInput:
 		if i.Asking() {
-			return "has a question, waits for an answer of " + people(strings.Split(waiting, ", "), asker)
+			if waiting == asker {
+				return "has a question, waits for your answer (" + waiting + ")"
+			}
+			return "has a question, waits for an answer by " + people(strings.Split(waiting, ", "), asker)
 		}
 		return "waits for " + people(strings.Split(waiting, ", "), asker)
 	case v1alpha1.WorkItemOpen, v1alpha1.WorkItemClosed:

@@ -2,10 +2,13 @@ package worker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/approval"
 )
 
 func TestSummary(t *testing.T) {
@@ -22,6 +25,15 @@ func TestSummary(t *testing.T) {
 	over.Status.Outcome = v1alpha1.GateRejected
 	asking := item("wi-1", "nginx", v1alpha1.WorkItemAwaitingInput, "anna, lucas")
 	asking.Status.Runtime = &v1alpha1.WorkItemRuntime{Question: &v1alpha1.Question{ID: "q1", Text: "which?"}}
+	asksLucas := *asking.DeepCopy()
+	asksLucas.Status.WaitingFor = "lucas"
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	justEnded := func(kind v1alpha1.GateKind, revision int32, ago time.Duration) v1alpha1.Gate {
+		g := gate(kind, revision, "lucas")
+		g.UID, g.Spec.WorkItem.Name, g.Status.Outcome, g.Status.DecidedAt = "before", "wi-0", v1alpha1.GateSuperseded, &metav1.Time{Time: now.Add(-ago)}
+		return g
+	}
+	code := approval.Code("", "")
 	stopped := item("wi-1", "nginx", v1alpha1.WorkItemWorking, "ops")
 	stopped.Spec.Stop = &v1alpha1.StopRequest{ID: "s1", By: "anna"}
 	for name, tc := range map[string]struct {
@@ -47,15 +59,31 @@ func TestSummary(t *testing.T) {
 			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingInput, "lucas")}, []v1alpha1.Gate{gate(v1alpha1.GateHalt, 0, "lucas")},
 			"⏳ \"nginx\": stopped, waits for you (lucas): `continue`, `replan <advice>` or `abandon` (wi-1)",
 		},
-		"just stopped":    {[]v1alpha1.WorkItem{stopped}, nil, `⏳ "nginx": stopped; how to go on is about to be asked (wi-1)`},
-		"a question":      {[]v1alpha1.WorkItem{asking}, nil, `⏳ "nginx": has a question, waits for an answer of anna or you (lucas) (wi-1)`},
-		"about to begin":  {[]v1alpha1.WorkItem{item("wi-3", "new", "", "")}, nil, `• "new": about to begin (wi-3)`},
-		"the first there": {[]v1alpha1.WorkItem{item("wi-3", "new", v1alpha1.WorkItemOpen, "ops")}, nil, `• "new": about to begin (wi-3)`},
+		"a plan whose number another had just now": {
+			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "lucas")},
+			[]v1alpha1.Gate{justEnded(v1alpha1.GatePlan, 1, time.Second), gate(v1alpha1.GatePlan, 1, "lucas")},
+			"⏳ \"nginx\": waits for you (lucas): `approve " + code + "` or `reject <why>` (wi-1)",
+		},
+		"a plan whose number another had long ago": {
+			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "lucas")},
+			[]v1alpha1.Gate{justEnded(v1alpha1.GatePlan, 1, 2*time.Minute), justEnded(v1alpha1.GatePlan, 2, time.Second), gate(v1alpha1.GatePlan, 1, "lucas")},
+			"⏳ \"nginx\": waits for you (lucas): `approve rev-1` or `reject <why>` (wi-1)",
+		},
+		"a stop right after another": {
+			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingInput, "lucas")},
+			[]v1alpha1.Gate{justEnded(v1alpha1.GateHalt, 0, time.Second), gate(v1alpha1.GateHalt, 0, "lucas")},
+			"⏳ \"nginx\": stopped, waits for you (lucas): `continue " + code + "`, `replan " + code + " <advice>` or `abandon " + code + "` (wi-1)",
+		},
+		"a question for who asks": {[]v1alpha1.WorkItem{asksLucas}, nil, `⏳ "nginx": has a question, waits for your answer (lucas) (wi-1)`},
+		"just stopped":            {[]v1alpha1.WorkItem{stopped}, nil, `⏳ "nginx": stopped; how to go on is about to be asked (wi-1)`},
+		"a question":              {[]v1alpha1.WorkItem{asking}, nil, `⏳ "nginx": has a question, waits for an answer by anna or you (lucas) (wi-1)`},
+		"about to begin":          {[]v1alpha1.WorkItem{item("wi-3", "new", "", "")}, nil, `• "new": about to begin (wi-3)`},
+		"the first there":         {[]v1alpha1.WorkItem{item("wi-3", "new", v1alpha1.WorkItemOpen, "ops")}, nil, `• "new": about to begin (wi-3)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var agent v1alpha1.Agent
 			agent.Name, agent.Status.ActiveWorkItem = "ops", "wi-1"
-			if diff := cmp.Diff(tc.want, summary(&agent, tc.open, tc.gates, "lucas")); diff != "" {
+			if diff := cmp.Diff(tc.want, summary(&agent, tc.open, tc.gates, "lucas", now)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

@@ -197,7 +197,7 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 			t.Errorf("the room is not told of %q:\n%s", want, shown.Body)
 		}
 	}
-	saysNo(s, s.Say("approve"), `Nothing was approved: .*replaced just now`)
+	saysNo(s, s.Say("approve"), `Nothing was approved: you may have meant rev-[12] of ".*", which was (replaced|dropped)`)
 	if g := s.OpenGate(api.GatePlan, 2); !g.Open() {
 		t.Fatal("swapped under the thumb")
 	}
@@ -216,7 +216,7 @@ func TestPodSwapsAndRepeats(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.Hear("nisse-gates", `(?s)rev-1.*two\.txt`)
-	saysNo(s, s.Say("approve"), `Nothing was approved: .*replaced just now`)
+	saysNo(s, s.Say("approve"), `Nothing was approved: you may have meant rev-[12] of ".*", which was (replaced|dropped)`)
 	g := s.OpenGate(api.GatePlan, 1)
 	if names, _ := os.ReadDir(s.Files); len(names) != 0 {
 		t.Fatalf("something ran: %v", names)
@@ -289,7 +289,7 @@ func TestPodBringsTheNextPlanUnderTheThumb(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.Hear("nisse-gates", `(?s)rev-1.*evil\.txt`)
-	saysNo(s, s.Say("approve rev-1"), `Nothing was approved: you decided about rev-1 for "write a note" just now`)
+	saysNo(s, s.Say("approve rev-1"), `Nothing was approved: you decided rev-1 of "write a note" just now`)
 	if g := s.OpenGate(api.GatePlan, 1); !g.Open() {
 		t.Fatal("approved by an echo")
 	}
