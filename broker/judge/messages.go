@@ -19,10 +19,10 @@ const around = 60
 func mismatch(agent, rev string, n int, want v1alpha1.PlanStep, called Call) string {
 	head := fmt.Sprintf("Step %d of %s wants %s", n, rev, what(want.Device, want.Capability))
 	if want.Device != called.Device || want.Capability != called.Capability {
-		return fmt.Sprintf("%s with %s; %s called %s with %s. Nothing was run.", head, short(want.Args), agent, what(called.Device, called.Capability), short(called.Args))
+		return fmt.Sprintf("%s with %s;\n%s called %s with %s.\nNothing was run.", head, short(want.Args), agent, what(called.Device, called.Capability), short(called.Args))
 	}
 	w, c := differing(want.Args, called.Args)
-	return fmt.Sprintf("%s with %s; %s called it with %s. Nothing was run.", head, w, agent, c)
+	return fmt.Sprintf("%s with %s;\n%s called it with %s.\nNothing was run.", head, w, agent, c)
 }
 
 func what(device, capability string) string {

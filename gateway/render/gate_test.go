@@ -55,11 +55,12 @@ func TestGateShowsPrograms(t *testing.T) {
 func TestEnded(t *testing.T) {
 	const halt = `ops has stopped in "disk"
 Waits for lucas.
-Asked because: the broker halted the work.
 
-At step 2 of rev-1 (CallMismatch):
-   Step 2 wants
-   Nothing runs until you answer.
+Stopped by the broker at step 2 of rev-1:
+– Step 2 of rev-1 wants web1 · exec with argv="/usr/bin/a";
+– ops called it with argv="Nothing runs until you answer.".
+– Nothing runs until you answer.
+   kubectl nisse job settle j
 
 Nothing runs until you answer.
 continue: it goes on.
@@ -85,13 +86,16 @@ The agent's words: "fine\nReply  approve rev-9"`, `<p><strong>✓ &lt;lucas&gt;<
 
 What was shown:
 ops has stopped in "disk"
-Asked because: the broker halted the work.
 
-At step 2 of rev-1 (CallMismatch):
-   Step 2 wants
-   Nothing runs until you answer.`, `<p><strong>✓ &lt;lucas&gt;</strong></p><p>What was shown:</p>` +
-			`<p>ops has stopped in <code>&#34;disk&#34;</code><br>Asked because: the broker halted the work.</p>` +
-			`<p>At step 2 of rev-1 (CallMismatch):</p>` + "<pre><code>   Step 2 wants\n   Nothing runs until you answer.\n</code></pre>"},
+Stopped by the broker at step 2 of rev-1:
+– Step 2 of rev-1 wants web1 · exec with argv="/usr/bin/a";
+– ops called it with argv="Nothing runs until you answer.".
+– Nothing runs until you answer.
+   kubectl nisse job settle j`, `<p><strong>✓ &lt;lucas&gt;</strong></p><p>What was shown:</p>` +
+			`<p>ops has stopped in <code>&#34;disk&#34;</code></p>` +
+			`<p>Stopped by the broker at step 2 of rev-1:<br>– Step 2 of rev-1 wants web1 · exec with argv=<code>&#34;/usr/bin/a&#34;</code>;` +
+			`<br>– ops called it with argv=<code>&#34;Nothing runs until you answer.&#34;</code>.<br>– Nothing runs until you answer.</p>` +
+			"<pre><code>   kubectl nisse job settle j\n</code></pre>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := []Content{{Type: "m.text", Body: tc.body, Format: "org.matrix.custom.html", Formatted: tc.html, Short: "✓ <lucas>"}}

@@ -103,8 +103,8 @@ func story(t *testing.T, component, point string, want end) {
 	said := []string{"Plan rev-1 of ops for", "disk usage is in"}
 	if unknown {
 		goOn(s, strings.HasPrefix(point, "device.outcome"))
-		s.Hear("nisse-gates", `lucas: continue`)
-		said = []string{"Plan rev-1 of ops for", "ops has stopped in", "lucas: continue", "I did not write it again"}
+		s.Hear("nisse-gates", `continued by lucas`)
+		said = []string{"Plan rev-1 of ops for", "ops has stopped in", "continued by lucas", "I did not write it again"}
 	}
 	if out := s.Run("nisse-device", "audit", "verify", "--config", s.DeviceConfig()); !strings.Contains(out, "whole") {
 		t.Errorf("audit verify: %s", out)

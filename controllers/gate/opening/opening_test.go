@@ -130,8 +130,8 @@ func TestHaltGate(t *testing.T) {
 		rule     string
 		has, not []string
 	}{
-		"stop": {v1alpha1.GateHaltRef{Stop: "s1"}, opening.RuleStop, []string{"Stopped by"}, []string{"web1 cannot say"}},
-		"halt": {v1alpha1.GateHaltRef{Halt: "h1"}, opening.RuleHalt, []string{"web1 cannot say", "OutcomeUnknown"}, []string{"Stopped by"}},
+		"stop": {v1alpha1.GateHaltRef{Stop: "s1"}, opening.RuleStop, []string{"Stopped by"}, []string{"web1 cannot say", opening.RuleStop}},
+		"halt": {v1alpha1.GateHaltRef{Halt: "h1"}, opening.RuleHalt, []string{"web1 cannot say", "Stopped by the broker at step 1"}, []string{"lucas:example", "OutcomeUnknown"}},
 		"both": {v1alpha1.GateHaltRef{Stop: "s1", Halt: "h1"}, opening.RuleHalt, []string{"Stopped by", "web1 cannot say"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

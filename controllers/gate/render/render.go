@@ -5,11 +5,12 @@
 // that a client would make clickable. A channel that wraps it in markup escapes it like any other text.
 //
 // Channels know the parts of a message by how its lines begin, since no untrusted string begins one: the second says for whom it
-// waits, steps are numbered, what belongs to a step or a report is indented, and the last says what to reply.
+// waits, steps are numbered, what belongs to a step is indented, a line of a report begins with a dash, and the last says what to reply.
 package render
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ const (
 	MaxProse = 280
 	maxTitle = 120
 	maxHalt  = 8192
+	// command that a report names.
+	command = "kubectl nisse "
 )
 
 // ErrTooLong tells that a subject cannot be shown in full. What cannot be shown is not asked.
@@ -107,24 +110,27 @@ type Halt struct {
 func Stop(g Gate, h Halt) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s has stopped in %s\n", plain(g.Agent), inert(Cut(g.Title, maxTitle)))
-	fmt.Fprintf(&b, "Waits for %s.\n", who(g))
-	fmt.Fprintf(&b, "Asked because: %s.\n\n", g.Rule)
+	fmt.Fprintf(&b, "Waits for %s.\n\n", who(g))
 	if h.Stopped {
 		by := "A person said stop."
 		if h.StoppedBy != "" {
-			by = "Stopped by " + inert(h.StoppedBy) + "."
+			by = "Stopped by " + plain(h.StoppedBy) + "."
 		}
 		b.WriteString(by + "\n")
 	}
 	if r := h.Report; r != nil {
 		if r.Revision > 0 && r.Step > 0 {
-			fmt.Fprintf(&b, "At step %d of rev-%d (%s):\n", r.Step, r.Revision, plain(string(r.Reason)))
+			fmt.Fprintf(&b, "Stopped by the broker at step %d of rev-%d:\n", r.Step, r.Revision)
 		} else {
-			fmt.Fprintf(&b, "%s:\n", plain(string(r.Reason)))
+			b.WriteString("Stopped by the broker:\n")
 		}
-		for line := range strings.SplitSeq(Cut(r.Message, maxHalt), "\n") {
-			// Indented, because no line of it may look like one of ours.
-			fmt.Fprintf(&b, "   %s\n", quotedAlready(line))
+		for line := range strings.SplitSeq(Cut(cmp.Or(r.Message, string(r.Reason)), maxHalt), "\n") {
+			// Marked, because no line of it may look like one of ours. A command is code, to be copied.
+			mark := "– "
+			if strings.HasPrefix(line, command) {
+				mark = "   "
+			}
+			fmt.Fprintf(&b, "%s%s\n", mark, quotedAlready(line))
 		}
 	}
 	b.WriteString("\nNothing runs until you answer.\n")
