@@ -44,7 +44,7 @@ func TestAwkwardWords(t *testing.T) {
 		end(s, item)
 		closed(s, item)
 	}
-	for _, punctuation := range []string{"?", "…", "<>"} {
+	for _, punctuation := range []string{"??", "…", "<>"} {
 		root := s.Say(punctuation)
 		item := newest(s, string(root))
 		if item.Spec.Title == "" || item.Spec.Agent != stack.Agent {
