@@ -58,6 +58,8 @@ const (
 	waits   = "Waits for "
 	nothing = "Nothing runs until you answer."
 	replies = "Reply  "
+	// command that a person copies: marks within it would be copied along.
+	command = "   kubectl nisse "
 )
 
 func kindOf(n int, line string) kind {
@@ -162,7 +164,10 @@ func (p part) html() string {
 		case p[i].kind == code:
 			b.WriteString("<pre><code>")
 			for _, l := range p[i:end] {
-				text := wrap(l.text)
+				text := l.text
+				if !strings.HasPrefix(text, command) {
+					text = wrap(text)
+				}
 				if l.goesOn {
 					text = goesOn + text
 				}

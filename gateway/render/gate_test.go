@@ -60,7 +60,7 @@ Stopped by the broker at step 2 of rev-1:
 – Step 2 of rev-1 wants web1 · exec with argv="/usr/bin/a";
 – ops called it with argv="Nothing runs until you answer.".
 – Nothing runs until you answer.
-   kubectl nisse job settle j
+   kubectl nisse job settle wi-1-step-1 -n nisse --as Failed --reason x
 
 Nothing runs until you answer.
 continue: it goes on.
@@ -91,11 +91,11 @@ Stopped by the broker at step 2 of rev-1:
 – Step 2 of rev-1 wants web1 · exec with argv="/usr/bin/a";
 – ops called it with argv="Nothing runs until you answer.".
 – Nothing runs until you answer.
-   kubectl nisse job settle j`, `<p><strong>✓ &lt;lucas&gt;</strong></p><p>What was shown:</p>` +
+   kubectl nisse job settle wi-1-step-1 -n nisse --as Failed --reason x`, `<p><strong>✓ &lt;lucas&gt;</strong></p><p>What was shown:</p>` +
 			`<p>ops has stopped in <code>&#34;disk&#34;</code></p>` +
 			`<p>Stopped by the broker at step 2 of rev-1:<br>– Step 2 of rev-1 wants web1 · exec with argv=<code>&#34;/usr/bin/a&#34;</code>;` +
 			`<br>– ops called it with argv=<code>&#34;Nothing runs until you answer.&#34;</code>.<br>– Nothing runs until you answer.</p>` +
-			"<pre><code>   kubectl nisse job settle j\n</code></pre>"},
+			"<pre><code>   kubectl nisse job settle wi-1-step-1 -n nisse --as Failed --reason x\n</code></pre>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := []Content{{Type: "m.text", Body: tc.body, Format: "org.matrix.custom.html", Formatted: tc.html, Short: "✓ <lucas>"}}
