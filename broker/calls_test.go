@@ -254,7 +254,7 @@ func TestOneCharacterDiffers(t *testing.T) {
 	res := r.do("c2", "fs_write", writeArgs("A", "x"))
 	r.want(res, doors.Halted, "CallMismatch")
 	it := r.itemNow()
-	if !it.Halted() || it.Status.Runtime.Halt.Revision != 1 || it.Status.Runtime.Halt.Step != 1 || !strings.Contains(it.Status.Runtime.Halt.Message, `path="`+r.root+`/a"; ops called it with path="`+r.root+`/A"`) {
+	if !it.Halted() || it.Status.Runtime.Halt.Revision != 1 || it.Status.Runtime.Halt.Step != 1 || !strings.Contains(it.Status.Runtime.Halt.Message, `path="`+r.root+`/a";`+"\n"+`ops called it with path="`+r.root+`/A"`) {
 		t.Fatalf("halt %+v", it.Status.Runtime)
 	}
 	r.want(r.do("c3", "fs_write", writeArgs("a", "x")), doors.Halted, "CallMismatch")

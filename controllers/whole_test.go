@@ -270,7 +270,7 @@ func TestHaltAndReplan(t *testing.T) {
 	h.state(w, v1alpha1.WorkItemWorking)
 	h.halt(w, "h1")
 	g := h.gate(names.HaltGate(w.Name, "", "h1"), "")
-	if !strings.Contains(g.Spec.Message, "At step 1 of rev-1 (CallMismatch)") || !strings.Contains(g.Spec.Message, `"/srv/nisse/report.tx"`) {
+	if !strings.Contains(g.Spec.Message, "Stopped by the broker at step 1 of rev-1:") || !strings.Contains(g.Spec.Message, `"/srv/nisse/report.tx"`) {
 		t.Errorf("message:\n%s", g.Spec.Message)
 	}
 	h.state(w, v1alpha1.WorkItemAwaitingInput) // the gate is there first, while the item still says Working

@@ -42,7 +42,7 @@ func TestAnswers(t *testing.T) {
 			if g.Spec.Rule != opening.RuleHalt || *g.Spec.Halt != (v1alpha1.GateHaltRef{Stop: "s1", Halt: "h1"}) || g.Spec.Subject.UID != string(b.Item.UID) {
 				t.Errorf("gate %+v", g.Spec)
 			}
-			for _, part := range []string{"Stopped by \"lucas\"", "The agent called something else.", "Reply  continue  ·  replan <advice>  ·  abandon"} {
+			for _, part := range []string{"Stopped by lucas.", "The agent called something else.", "Reply  continue  ·  replan <advice>  ·  abandon"} {
 				if !strings.Contains(g.Spec.Message, part) {
 					t.Errorf("the message lacks %q:\n%s", part, g.Spec.Message)
 				}
