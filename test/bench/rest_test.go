@@ -26,6 +26,8 @@ import (
 func (r *rig) idle(d time.Duration) {
 	r.t.Helper()
 	r.quiet()
+	r.auditKept()
+	r.quiet()
 	r.read()
 	before, end := len(r.audit), time.Now().Add(d)
 	ctx, cancel := context.WithDeadline(r.t.Context(), end)
@@ -57,6 +59,23 @@ func (r *rig) idle(d time.Duration) {
 	if err := Table(os.Stdout, rows); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// auditKept waits until the manager keeps a checkpoint of every row of the device: that of the last rows comes within two minutes of
+// them, and belongs to the work that they are of.
+func (r *rig) auditKept() {
+	r.t.Helper()
+	rows := int64(strings.Count(r.Run("nisse-device", "audit", "show", "--json", "--config", r.DeviceConfig()), "\n"))
+	r.Wait(3*time.Minute, "the device's audit is kept", func(ctx context.Context) error {
+		var d api.Device
+		if err := r.Admin.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: stack.Device}, &d); err != nil {
+			return err
+		}
+		if d.Status.AuditKept == nil || d.Status.AuditKept.Rows < rows {
+			return fmt.Errorf("of %d rows: %+v", rows, d.Status.AuditKept)
+		}
+		return nil
+	})
 }
 
 // memory of the processes, at rest.
