@@ -55,6 +55,8 @@ const (
 	ReasonHomeserverUnreachable = "HomeserverUnreachable"
 	// ReasonRoomEncrypted: the room is encrypted, which this version cannot read and so will not write into.
 	ReasonRoomEncrypted = "RoomEncrypted"
+	// ReasonRoomReadOnly: the room gives the account too little power to write in it.
+	ReasonRoomReadOnly = "RoomReadOnly"
 	// ReasonRoomShared: two Agents name one room or one account; neither is connected.
 	ReasonRoomShared = "RoomShared"
 	// ReasonConversationUnknown: the gateway has not reported yet.
@@ -292,7 +294,7 @@ type ConversationStatus struct {
 	// connected tells whether the account is logged in and in its room.
 	Connected bool `json:"connected"`
 	// reason in one word (Connected, RoomNotFound, LoginFailed, HomeserverUnreachable,
-	// RoomEncrypted, RoomShared).
+	// RoomEncrypted, RoomReadOnly, RoomShared).
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 	// message for a person.

@@ -37,6 +37,7 @@ const (
 	LoginFailed           = v1alpha1.ReasonLoginFailed
 	HomeserverUnreachable = v1alpha1.ReasonHomeserverUnreachable
 	RoomEncrypted         = v1alpha1.ReasonRoomEncrypted
+	RoomReadOnly          = v1alpha1.ReasonRoomReadOnly
 )
 
 // Message of somebody in the agent's room.

@@ -1,6 +1,8 @@
 package matrix_test
 
 import (
+	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +28,9 @@ type fault struct {
 	hollows       atomic.Int64
 	// Sends to the room with this ID, a string, are answered 500, or 403 by what is no homeserver.
 	sick, barred atomic.Value
+	// Sends of these words, a string, are answered 403 with this body.
+	words   atomic.Value
+	verdict string
 }
 
 // through lets the account reach its homeserver by way of f.
@@ -69,6 +74,17 @@ func (f *fault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if room, _ := f.barred.Load().(string); room != "" && strings.Contains(r.URL.Path, room+"/send/") {
 		http.Error(w, "<html>Forbidden</html>", http.StatusForbidden)
 		return
+	}
+	if words, _ := f.words.Load().(string); words != "" && strings.Contains(r.URL.Path, "/send/") {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if strings.Contains(string(body), words) {
+			http.Error(w, f.verdict, http.StatusForbidden)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	if room, _ := f.blind.Load().(string); room != "" && strings.HasSuffix(r.URL.Path, room+"/messages") {
 		w.WriteHeader(http.StatusInternalServerError)

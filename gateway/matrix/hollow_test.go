@@ -36,6 +36,7 @@ func TestHollowAnswers(t *testing.T) {
 		{"/state/m.room.encryption", `{}`},
 		{"/state/m.room.encryption", `null`},
 		{"/state/m.room.member", `{}`},
+		{"/state/m.room.power_levels", `null`},
 	} {
 		t.Run(path.Base(tc.about)+" "+tc.hollow, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -165,6 +166,32 @@ func (h homeserver) membership(ctx context.Context, room id.RoomID, user id.User
 		return "", err
 	}
 	return res.Membership, nil
+}
+
+// power that a user has in the room, and that which messages want there. Where nothing is said about it, everybody may write.
+func (h homeserver) power(ctx context.Context, room id.RoomID, user id.UserID) (has, wants int, err error) {
+	levels, err := ask(ctx, "content", func(c **event.PowerLevelsEventContent) bool { return *c != nil }, func() (**event.PowerLevelsEventContent, error) {
+		var c *event.PowerLevelsEventContent
+		return &c, h.client.StateEvent(ctx, room, event.StatePowerLevels, "", &c)
+	})
+	if errors.Is(err, mautrix.MNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	has, wants = (*levels).GetUserLevel(user), (*levels).GetEventLevel(event.EventMessage)
+	if has >= wants {
+		return has, wants, nil
+	}
+	// Newer rooms do not list who made them.
+	made, err := ask(ctx, "sender", func(e *event.Event) bool { return e.Sender != "" },
+		func() (*event.Event, error) { return h.client.FullStateEvent(ctx, room, event.StateCreate, "") })
+	if err != nil {
+		return 0, 0, err
+	}
+	(*levels).CreateEvent = made
+	return (*levels).GetUserLevel(user), wants, nil
 }
 
 // invite a user. An answer to that has nothing in it.

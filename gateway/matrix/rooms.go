@@ -26,7 +26,7 @@ func (k *roomKeeper) settled() bool { return k.done }
 // recheck what was known: the homeserver was away.
 func (k *roomKeeper) recheck() { k.dirty = true }
 
-// heard looks for changes of membership and encryption.
+// heard looks for changes of membership, encryption and rights.
 func (k *roomKeeper) heard(res *mautrix.RespSync, batches []batch) {
 	for room := range res.Rooms.Leave {
 		k.setReady(room, false)
@@ -39,7 +39,7 @@ func (k *roomKeeper) heard(res *mautrix.RespSync, batches []batch) {
 		for _, e := range b.events {
 			switch {
 			case e.StateKey == nil:
-			case e.Type.Type == event.StateEncryption.Type:
+			case e.Type.Type == event.StateEncryption.Type || e.Type.Type == event.StatePowerLevels.Type:
 				k.setReady(b.room, false)
 				k.dirty = true
 			case e.Type.Type == event.StateMember.Type && (*e.StateKey == k.Approvals.String() || *e.StateKey == k.UserID.String()):
@@ -147,7 +147,24 @@ func (a *Account) setRoom(room id.RoomID) {
 	a.room = room
 }
 
-// enter makes sure that the account is in the room and may write there: joined, and the room not encrypted.
+// admitted tells whether the account is in the room and may write there.
+func (a *Account) admitted(ctx context.Context, room id.RoomID) (in bool, err error) {
+	var refused *roomError
+	switch err := a.enter(ctx, room); {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &refused):
+		return false, nil
+	case answered(err): // about this room, for all that is known
+		a.log.WarnContext(ctx, "room.failed", "room", room.String(), "error", err.Error())
+		a.setReady(room, false)
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// enter makes sure that the account is in the room and may write there: joined, the room not encrypted, and with the power that messages want.
 func (a *Account) enter(ctx context.Context, room id.RoomID) error {
 	joined, err := a.home.joined(ctx)
 	if err != nil {
@@ -171,14 +188,33 @@ func (a *Account) enter(ctx context.Context, room id.RoomID) error {
 	}
 	switch _, err := a.home.encryption(ctx, room); {
 	case errors.Is(err, mautrix.MNotFound):
-		a.setReady(room, true)
-		return nil
 	case err == nil:
 		a.setReady(room, false)
 		return &roomError{RoomEncrypted, "The room is encrypted, which this version cannot read. Use a room without encryption."}
 	default:
 		return fmt.Errorf("ask whether %s is encrypted: %w", room, err)
 	}
+	switch lack, err := a.powerless(ctx, room, a.UserID); {
+	case err != nil:
+		return err
+	case lack != "":
+		a.setReady(room, false)
+		return &roomError{RoomReadOnly, lack}
+	}
+	a.setReady(room, true)
+	return nil
+}
+
+// powerless tells what keeps a member of the room from writing there; nothing, for most.
+func (a *Account) powerless(ctx context.Context, room id.RoomID, user id.UserID) (lack string, err error) {
+	has, wants, err := a.home.power(ctx, room, user)
+	if err != nil {
+		return "", fmt.Errorf("ask whether %s may write in %s: %w", user, room, err)
+	}
+	if has >= wants {
+		return "", nil
+	}
+	return fmt.Sprintf("%s may not write in the room: its power level is %d, and messages want %d. Give it that in the room's settings, under roles and permissions.", user, has, wants), nil
 }
 
 // invite asks the approvals account in, if this account may. The hint tells people what is left for them to do.
@@ -186,7 +222,11 @@ func (a *Account) invite(ctx context.Context, room id.RoomID) (hint string, err 
 	member, err := a.home.membership(ctx, room, a.Approvals)
 	switch {
 	case err == nil && (member == event.MembershipJoin || member == event.MembershipInvite):
-		return "", nil
+		lack, err := a.powerless(ctx, room, a.Approvals)
+		if err != nil || lack == "" {
+			return "", err
+		}
+		return "Plans cannot be shown: " + lack, nil
 	case err != nil && !errors.Is(err, mautrix.MNotFound):
 		return "", fmt.Errorf("look for %s: %w", a.Approvals, err)
 	}

@@ -8,25 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"maunium.net/go/mautrix"
 	"maunium.net/go/mautrix/event"
 	"maunium.net/go/mautrix/id"
 
-	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/gateway/metrics"
-	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/telemetry"
 )
-
-// maxDoublings of the time between attempts at a message that is refused: with 15 s, a quarter of an hour.
-const maxDoublings = 6
 
 // send empties the account's outbox, one message at a time, until the session ends. It returns an error only when the session is
 // no good any more.
@@ -84,19 +77,13 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 			}
 			room := id.RoomID(o.Room)
 			if !a.isReady(room) {
-				err := a.enter(ctx, room)
-				var refused *roomError
+				in, err := a.admitted(ctx, room)
 				switch {
-				case err == nil:
-				case errors.As(err, &refused):
-					shut(o.Room)
-					continue
-				case answered(err):
-					a.log.WarnContext(ctx, "room.failed", "room", o.Room, "error", err.Error())
-					shut(o.Room)
-					continue
-				default:
+				case err != nil:
 					return true, err
+				case !in:
+					shut(o.Room)
+					continue
 				}
 			}
 			var unsure *unsureError
@@ -105,13 +92,26 @@ func (a *Account) sendAll(ctx context.Context) (left bool, err error) {
 				again = true
 			case errors.As(err, &unsure):
 				a.log.WarnContext(ctx, "send.unsure", "room", o.Room, "id", o.ID, "error", err.Error())
-				shut(o.Room)
-			case errors.Is(err, mautrix.MForbidden):
-				a.log.WarnContext(ctx, "send.forbidden", "room", o.Room, "id", o.ID, "error", err.Error())
-				a.setReady(room, false)
+				if errors.Is(err, mautrix.MForbidden) {
+					a.setReady(room, false)
+				}
 				shut(o.Room)
 			case refused(err):
-				if err := a.refuse(ctx, o, explain(err)); err != nil {
+				if err := a.refuse(ctx, o, explain(err), 1); err != nil {
+					return true, err
+				}
+				again = true
+			case barred(err): // us, or this message
+				in, askErr := a.admitted(ctx, room)
+				switch {
+				case askErr != nil:
+					return true, askErr
+				case !in:
+					a.log.WarnContext(ctx, "send.forbidden", "room", o.Room, "id", o.ID, "error", err.Error())
+					shut(o.Room)
+					continue
+				}
+				if err := a.refuse(ctx, o, explain(err), maxTries); err != nil {
 					return true, err
 				}
 				again = true
@@ -134,55 +134,6 @@ func (a *Account) task(ctx context.Context, o store.Outbound) string {
 		return o.WorkItem
 	}
 	return a.Task(ctx, o.WorkItem)
-}
-
-// refuse takes note that the homeserver will not take a message. One that somebody must read is tried again, the first time at once
-// and plainly, then more and more rarely; and people are told where to read it meanwhile.
-func (a *Account) refuse(ctx context.Context, o store.Outbound, reason string) error {
-	var wait time.Duration
-	if o.Refusals > 0 {
-		wait = a.Timing.Retry << min(o.Refusals, maxDoublings)
-	}
-	failed, err := a.Store.Refused(ctx, o.ID, reason, time.Now().Add(wait), store.Outbound{
-		ID: "hidden/" + o.ID, Sender: o.Sender, Agent: o.Agent, WorkItem: o.WorkItem, Room: o.Room,
-		Content: render.Text("Something waits for a decision, and this homeserver refuses to show it (" + reason + "). It is tried again. Meanwhile see `kubectl get gates -A -l " +
-			v1alpha1.LabelWorkItem + "=" + o.WorkItem + " -o yaml` and decide there.").JSON(),
-	})
-	if err != nil {
-		return err
-	}
-	metrics.Refused.WithLabelValues(kind(o.ID)).Inc()
-	advice := "see what the homeserver's own log says about it; the message is lost to the room, and what follows it is shown without it"
-	if !failed {
-		advice = "see what the homeserver's own log says about it; it is tried again, and until then the gate can be decided with kubectl"
-	}
-	a.log.WarnContext(ctx, "send.refused", "id", o.ID, "room", o.Room, "error", reason, "again", !failed, "advice", advice)
-	if failed {
-		telemetry.Changed(ctx, a.log, "message.refused", telemetry.Event{Agent: o.Agent, TaskID: a.task(ctx, o), Cause: o.ID})
-	}
-	o.Refusals++
-	a.hidden(o)
-	return nil
-}
-
-// hidden tells that what must be read and is refused may have changed by this message.
-func (a *Account) hidden(o store.Outbound) {
-	if o.Refusals > 0 && a.Hidden != nil {
-		a.Hidden(o.Agent)
-	}
-}
-
-// kind of an outbound, of which there are few.
-func kind(id string) string {
-	k, _, _ := strings.Cut(id, "/")
-	return k
-}
-
-// refused tells whether the homeserver will never take this message.
-func refused(err error) bool {
-	var he mautrix.HTTPError
-	return errors.As(err, &he) && !away(err) && !errors.Is(err, mautrix.MUnknownToken) &&
-		(he.IsStatus(http.StatusBadRequest) || he.IsStatus(http.StatusRequestEntityTooLarge))
 }
 
 // say one message. If an earlier attempt may have reached the homeserver, it is looked for first: the homeserver forgets transaction
@@ -256,11 +207,10 @@ type unsureError struct{ error }
 
 func (e *unsureError) Unwrap() error { return e.error }
 
-// doubt tells, of an error of looking for a message, whether it is about the room alone: the homeserver answered, and neither ended the
-// session nor put us out of the room.
+// doubt tells, of an error of looking for a message, whether it is about the room alone: the homeserver answered, and did not end the
+// session.
 func doubt(err error) error {
-	var re mautrix.RespError
-	if errors.As(err, &re) && !errors.Is(err, mautrix.MUnknownToken) && !errors.Is(err, mautrix.MForbidden) {
+	if answered(err) {
 		return &unsureError{err}
 	}
 	return err

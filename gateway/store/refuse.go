@@ -7,32 +7,34 @@ import (
 )
 
 // Refused notes that the homeserver will not take a message as it is. One that must be read is kept, to be said plainly, not before
-// a time, and is new again, for a refusal leaves no doubt about what has to be looked for in its room; if even that was refused already, instead is said beside it, once. Any other has failed for good, and what waits for its
-// event does not any more: failed, unless it stands in the room after all.
-func (s *Store) Refused(ctx context.Context, id, reason string, notBefore time.Time, instead Outbound) (failed bool, err error) {
+// a time, and is new again, for a refusal leaves no doubt about what has to be looked for in its room; if even that was refused
+// already, instead is said beside it, once. Any other is kept in the same way until it was tried so many times, and nothing waits for
+// its event meanwhile; then it has failed for good: failed, unless it stands in the room after all.
+func (s *Store) Refused(ctx context.Context, id, reason string, tries int, notBefore time.Time, instead Outbound) (failed bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		var sender string
 		var refusals int
+		var must bool
 		kept, err := found(tx.QueryRowContext(ctx, `UPDATE outbox SET state = 'new', refusals = refusals + 1, not_before = ?, error = ?
-			WHERE id = ? AND must = 1 AND state IN ('new', 'sending') RETURNING sender, refusals`, notBefore.UnixMilli(), reason, id).Scan(&sender, &refusals))
+			WHERE id = ? AND (must = 1 OR refusals + 1 < ?) AND state IN ('new', 'sending') RETURNING sender, refusals, must`,
+			notBefore.UnixMilli(), reason, id, tries).Scan(&sender, &refusals, &must))
 		switch failed = !kept; {
 		case err != nil:
 			return err
 		case failed:
 			failed, err = tx.fail(id, reason)
 			return err
+		case !must:
+			err = tx.unthread(id)
 		case refusals > 1:
 			// Its words tell the reason, which may be another each time: the same ID with other words would be a conflict.
-			said, err := tx.Said(instead.ID)
-			if err == nil && !said {
+			var said bool
+			if said, err = tx.Said(instead.ID); err == nil && !said {
 				err = tx.Send(instead)
-			}
-			if err != nil {
-				return err
 			}
 		}
 		tx.changed = append(tx.changed, TopicOutbox(sender))
-		return nil
+		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("note that %s was refused: %w", id, err)
@@ -47,30 +49,32 @@ func (t *Tx) fail(id, reason string) (failed bool, err error) {
 	if err != nil || !failed {
 		return false, err
 	}
-	if err := t.wake(id); err != nil {
+	if err := t.unthread(id); err != nil {
 		return false, err
 	}
-	var room, edit string
-	if _, err := found(t.QueryRowContext(t.ctx, "SELECT sent_room FROM outbox WHERE id = ?", id).Scan(&room)); err != nil {
-		return false, err
-	}
+	var edit string
 	if _, err := found(t.QueryRowContext(t.ctx, "SELECT id FROM outbox WHERE state IN ('new', 'sending') AND replaces = ?", id).Scan(&edit)); err != nil {
 		return false, err
 	}
-	for _, q := range []struct {
-		query string
-		args  []any
-	}{
-		{"UPDATE outbox SET replaces = '' WHERE id = ?", []any{edit}},
-		{"UPDATE progress SET message = ? WHERE message = ?", []any{edit, id}},
-		{"UPDATE outbox SET thread_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE state IN ('new', 'sending') AND thread_of = ?", []any{room, id}},
-		{"UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE root = '' AND root_of = ?", []any{room, id}},
-	} {
-		if err := t.exec(q.query, q.args...); err != nil {
-			return false, err
-		}
+	if err := t.exec("UPDATE outbox SET replaces = '' WHERE id = ?", edit); err != nil {
+		return false, err
 	}
-	return true, nil
+	return true, t.exec("UPDATE progress SET message = ? WHERE message = ?", edit, id)
+}
+
+// unthread what waits for a message to become the root of its thread: it goes outside.
+func (t *Tx) unthread(id string) error {
+	if err := t.wake(id); err != nil {
+		return err
+	}
+	var room string
+	if _, err := found(t.QueryRowContext(t.ctx, "SELECT sent_room FROM outbox WHERE id = ?", id).Scan(&room)); err != nil {
+		return err
+	}
+	if err := t.exec("UPDATE outbox SET thread_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE state IN ('new', 'sending') AND thread_of = ?", room, id); err != nil {
+		return err
+	}
+	return t.exec("UPDATE threads SET root_of = '', room = CASE room WHEN '' THEN ? ELSE room END WHERE root = '' AND root_of = ?", room, id)
 }
 
 // wake those whose messages wait for the event of this one.

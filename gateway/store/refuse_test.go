@@ -52,7 +52,7 @@ func refuse(t *testing.T, s *Store, id string) (failed bool) {
 		t.Fatal(err)
 	}
 	reason := fmt.Sprintf("M_TOO_LARGE: no, for the %d. time", before+1)
-	failed, err := s.Refused(t.Context(), id, reason, time.UnixMilli(1), Outbound{ID: "hidden/" + id, Sender: ByApprovals, Agent: "ops", Content: json.RawMessage(fmt.Sprintf(`{"body":%q}`, reason))})
+	failed, err := s.Refused(t.Context(), id, reason, 1, time.UnixMilli(1), Outbound{ID: "hidden/" + id, Sender: ByApprovals, Agent: "ops", Content: json.RawMessage(fmt.Sprintf(`{"body":%q}`, reason))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +147,30 @@ func TestNothingWaitsForWhatFailed(t *testing.T) {
 	}
 }
 
+// What may be let through later is tried again for a while, and nothing waits for its event meanwhile.
+func TestRefusedForAWhile(t *testing.T) {
+	s := open(t, t.TempDir())
+	said(t, s, Outbound{ID: "root", Room: "!r"}, Outbound{ID: "edit", Replaces: "root", Room: "!r"}, Outbound{ID: "gate/u", Sender: ByApprovals, ThreadOf: "root", Must: true, Room: "!r"})
+	for n := 1; n < 3; n++ {
+		failed, err := s.Refused(t.Context(), "root", "M_FORBIDDEN: spam", 3, time.UnixMilli(1), Outbound{ID: "hidden/root", Sender: ByApprovals, Agent: "ops", Content: json.RawMessage(`{}`)})
+		if failed || err != nil {
+			t.Fatalf("failed at the %d. time (%v)", n, err)
+		}
+		if diff := cmp.Diff([]string{"root@!r//"}, sayable(t, s, ByAgent("ops"))); diff != "" {
+			t.Errorf("the agent: -want +got:\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"gate/u@!r//"}, sayable(t, s, ByApprovals)); diff != "" {
+			t.Errorf("approvals: -want +got:\n%s", diff)
+		}
+	}
+	if failed, err := s.Refused(t.Context(), "root", "M_FORBIDDEN: spam", 3, time.UnixMilli(1), Outbound{}); !failed || err != nil {
+		t.Errorf("kept after the last time (%v)", err)
+	}
+	if diff := cmp.Diff([]string{"edit@!r//"}, sayable(t, s, ByAgent("ops"))); diff != "" {
+		t.Errorf("in the end: -want +got:\n%s", diff)
+	}
+}
+
 // A failure in the midst of freeing leaves the message as it was, to be asked about again.
 func TestFailingIsOneTransaction(t *testing.T) {
 	s := open(t, t.TempDir())
@@ -154,7 +178,7 @@ func TestFailingIsOneTransaction(t *testing.T) {
 	if _, err := s.db.Exec("CREATE TRIGGER broken BEFORE UPDATE OF thread_of ON outbox BEGIN SELECT RAISE(ABORT, 'broken'); END"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Refused(t.Context(), "root", "no", time.Now(), Outbound{}); err == nil {
+	if _, err := s.Refused(t.Context(), "root", "no", 1, time.Now(), Outbound{}); err == nil {
 		t.Fatal("no error")
 	}
 	if got := column(t, s, "SELECT state FROM outbox WHERE id = 'root'"); got[0] != "new" {
@@ -335,7 +359,7 @@ func TestWhereToLook(t *testing.T) {
 func TestLaterComesLast(t *testing.T) {
 	s := open(t, t.TempDir())
 	said(t, s, Outbound{ID: "1", Room: "!r", Must: true}, Outbound{ID: "2", Room: "!r"})
-	if _, err := s.Refused(t.Context(), "1", "no", time.Now().Add(time.Hour), Outbound{}); err != nil {
+	if _, err := s.Refused(t.Context(), "1", "no", 1, time.Now().Add(time.Hour), Outbound{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"2@!r//", "1@!r//"}, sayable(t, s, ByAgent("ops"))); diff != "" {
