@@ -159,6 +159,8 @@ func TestOrdersForAnIntactAudit(t *testing.T) {
 	if st := w.status(); st.AuditLine != 0 || st.AuditRows != kept.Rows+2 {
 		t.Errorf("got %+v", st)
 	}
+	_, err = w.anchor(order(t, w.root, checkpoint.Checkpoint{}, 1_900_000_000)) // by one who had kept nothing
+	wantReason(t, err, wire.AuditIntact)
 	lost := kept
 	lost.Rows += 5
 	if st, err := w.anchor(order(t, w.root, lost, 1_900_000_000)); err != nil || st.AuditLine == 0 {
@@ -172,6 +174,14 @@ func TestOrdersForAnIntactAudit(t *testing.T) {
 	forked.Root = checkpoint.Checkpoint{}.Root
 	if st, err := w.anchor(order(t, w.root, forked, 1_900_000_000)); err != nil || st.AuditLine == 0 {
 		t.Errorf("rows were written anew: %+v, %v", st, err)
+	}
+}
+
+// An audit that was broken before anybody had kept any of it goes on in a new line as well.
+func TestAnchorWhenNothingWasKept(t *testing.T) {
+	w, _, _ := brokenWorld(t)
+	if st, err := w.anchor(order(t, w.root, checkpoint.Checkpoint{}, 1_900_000_000)); err != nil || st.AuditLine != 1_900_000_000 || st.AuditRows != 1 {
+		t.Errorf("got %+v, %v", st, err)
 	}
 }
 

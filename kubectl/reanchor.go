@@ -69,13 +69,12 @@ func reanchor(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, sys
 	if err != nil {
 		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
 	}
-	all := checkpoint.Keys(m.Data)
-	if found == nil || len(all) == 0 {
+	if found == nil {
 		return fmt.Errorf("the manager has found nothing wrong with the audit of %s; kubectl nisse audit verify %s tells how it is", d.Name, d.Name)
 	}
-	_, last, err := checkpoint.ReadEntry(m.Data, all[len(all)-1])
+	last, err := lastKept(&d, &m)
 	if err != nil {
-		return fmt.Errorf("ConfigMap %s: %w", m.Name, err)
+		return err
 	}
 	at := now()
 	a := checkpoint.Anchor{Device: d.Name, Line: max(at, last.Line+1), Before: last.Line, Rows: last.Rows, Root: last.Root.String(), Trouble: found.Trouble, Row: found.Row, Reason: reason, At: at}
@@ -95,6 +94,23 @@ func reanchor(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, sys
 		return nil
 	}
 	return anchored(ctx, out, cl, &d, a.Line, wait)
+}
+
+// lastKept checkpoint: in the ConfigMap, or where somebody took that away once, in the status. None where the audit was broken before one came.
+func lastKept(d *v1alpha1.Device, m *corev1.ConfigMap) (checkpoint.Checkpoint, error) {
+	var last checkpoint.Checkpoint
+	var err error
+	if all := checkpoint.Keys(m.Data); len(all) > 0 {
+		if _, last, err = checkpoint.ReadEntry(m.Data, all[len(all)-1]); err != nil {
+			err = fmt.Errorf("ConfigMap %s: %w", m.Name, err)
+		}
+	} else if s := d.Status.AuditKept; s != nil {
+		last.Line, last.Rows = s.Line, s.Rows
+		if last.Root, err = checkpoint.ParseRoot(s.Root); err != nil {
+			err = fmt.Errorf("device %s: status.auditKept: %w", d.Name, err)
+		}
+	}
+	return last, err
 }
 
 // anchored waits until the manager has kept the new line.

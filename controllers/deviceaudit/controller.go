@@ -56,16 +56,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (reconcile
 	if err != nil {
 		return pass.Result(err)
 	}
-	fresh := anew(k, &d)
-	if !fresh {
-		k = remembered(k, &d)
-	}
 	after := d.DeepCopy()
-	v, err := r.judge(ctx, &d, k)
+	v, err := r.judge(ctx, &d, remembered(k, &d))
 	if err != nil {
 		return pass.Result(err)
 	}
-	if v.kept != nil || fresh { // what the status bore is forgotten as the condition turns, or the next pass would remember it
+	if v.kept != nil {
 		after.Status.AuditKept = v.kept
 	}
 	if v.reason != "" {
@@ -87,20 +83,17 @@ func settled(d *v1alpha1.Device) bool {
 	return k != nil && c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == d.Generation && a.Finding == "" && a.Rows == k.Rows && a.Root == k.Root
 }
 
-// anew tells whether the keeping begins anew: of an audit that is broken, and of no other, the loss of the ConfigMap means that an administrator has
-// looked into it.
-func anew(k keeping, d *v1alpha1.Device) bool {
-	return k.config == nil && meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionAuditIntact)
-}
-
-// remembered is what was kept, though the ConfigMap be gone: the status bears the last checkpoint too.
+// remembered is what was kept, though the ConfigMap be gone: the status bears the last checkpoint too, and whether the audit was found broken. Who
+// takes the ConfigMap away ends no break by it; the root key alone does.
 func remembered(k keeping, d *v1alpha1.Device) keeping {
-	s := d.Status.AuditKept
-	if k.config != nil || s == nil {
-		return k
+	if s := d.Status.AuditKept; k.last.Rows == 0 && s != nil {
+		if root, err := checkpoint.ParseRoot(s.Root); err == nil {
+			k.last, k.at = checkpoint.Checkpoint{Line: s.Line, Rows: s.Rows, Root: root}, s.At
+		}
 	}
-	if root, err := checkpoint.ParseRoot(s.Root); err == nil {
-		k.last, k.at = checkpoint.Checkpoint{Line: s.Line, Rows: s.Rows, Root: root}, s.At
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionAuditIntact); k.config == nil && c != nil && c.Status == metav1.ConditionFalse {
+		k.lost = &checkpoint.Finding{Trouble: checkpoint.Trouble(c.Reason), Detail: "it was found so before, and what was kept, with that finding, was taken away since"}
+		_, _ = fmt.Sscanf(c.Message, "Row %d:", &k.lost.Row) // as broken wrote it
 	}
 	return k
 }
@@ -127,16 +120,20 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (
 	if err == nil {
 		err = checkpoint.Judge(k.last, o)
 	}
-	if errors.Is(err, checkpoint.ErrAnchored) {
+	// Where nothing was kept, any line would be in order; not so where something was found.
+	if anchored := errors.Is(err, checkpoint.ErrAnchored); anchored || err == nil && k.found() && o.At.Line > k.last.Line {
 		if _, no := ordered(d, k.last, o.At.Line); no == nil {
 			return r.begin(ctx, d, k, o)
-		} else if k.broken == nil {
+		} else if anchored && !k.found() {
 			err = (&checkpoint.Finding{Trouble: checkpoint.Forked, Row: k.last.Rows,
 				Detail: fmt.Sprintf("the device has begun line %d of its audit, and the root key has not ordered that: %v", o.At.Line, no)}).Bounded()
 		}
 	}
 	if k.broken != nil {
 		return v.broken(d, r.System, k.broken.Finding), nil
+	}
+	if k.lost != nil {
+		err = k.lost
 	}
 	var f *checkpoint.Finding
 	switch {

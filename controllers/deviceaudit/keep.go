@@ -28,8 +28,12 @@ type keeping struct {
 	last   checkpoint.Checkpoint // zero when there is none
 	at     metav1.Time           // when last was kept
 	broken *checkpoint.Broken
-	anchor string // order that the line began by
+	lost   *checkpoint.Finding // that was kept once and is gone with the ConfigMap
+	anchor string              // order that the line began by
 }
+
+// found tells whether the audit is broken.
+func (k keeping) found() bool { return k.broken != nil || k.lost != nil }
 
 // read what is kept, live.
 func read(ctx context.Context, live client.Reader, system, namespace, device string) (keeping, error) {

@@ -19,7 +19,8 @@ type Anchor struct {
 	Device string `json:"device"`
 	// Line that begins: above every line before it. Signing sets Unix seconds, so that an order cannot be carried out a second time.
 	Line int64 `json:"line"`
-	// Before is the line that ends, and Rows and Root what was kept of it. A device that has all of that has nothing to repair, and refuses.
+	// Before is the line that ends, and Rows and Root what was kept of it: zeros when nothing was. A device that has all of that has nothing to
+	// repair, and refuses.
 	Before int64  `json:"before"`
 	Rows   int64  `json:"rows"`
 	Root   string `json:"root"`
@@ -45,13 +46,13 @@ func (a Anchor) Kept() Checkpoint {
 }
 
 func (a Anchor) valid() error {
-	_, err := ParseRoot(a.Root)
+	root, err := ParseRoot(a.Root)
 	switch {
 	case a.V != Version:
 		return fmt.Errorf("version %d, want %d", a.V, Version)
 	case a.Line <= a.Before || a.Before < 0 || a.Line >= 1<<53:
 		return fmt.Errorf("line %d cannot follow line %d", a.Line, a.Before)
-	case a.Rows < 1 || err != nil:
+	case a.Rows < 0 || err != nil || a.Rows == 0 && root != Checkpoint{}.Root:
 		return fmt.Errorf("it does not say what was kept of line %d", a.Before)
 	case utf8.RuneCountInString(a.Reason) > maxReason:
 		return fmt.Errorf("the reason is longer than %d characters", maxReason)

@@ -1,0 +1,107 @@
+package deviceaudit
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/checkpoint"
+)
+
+// Who takes the ConfigMap away takes nothing back: of an audit in order the status bears the last checkpoint as well.
+func TestLostConfigMap(t *testing.T) {
+	r := begun(t)
+	r.deleteKept()
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 10)
+
+	r = begun(t)
+	r.deleteKept()
+	r.grow(2, "row")
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 12)
+	if m := r.kept(); len(m.Data) != 1 {
+		t.Errorf("kept: %v", m.Data)
+	}
+}
+
+// Who takes away a finding ends no break by it: only the root key has the audit go on, and it still can.
+func TestLostFinding(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		rows   int64 // that the device has left
+		reason string
+	}{
+		{"some rows are left", 7, v1alpha1.ReasonAuditTruncated},
+		{"none are left", 0, v1alpha1.ReasonAuditTruncated},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := begun(t)
+			r.cut(c.rows)
+			r.bring(r.says(10, nil))
+			r.pass()
+			r.want(metav1.ConditionFalse, c.reason, 10)
+			row := strings.SplitAfter(meta.FindStatusCondition(r.d.Status.Conditions, v1alpha1.ConditionAuditIntact).Message, ":")[0]
+
+			r.deleteKept()
+			r.nodes, r.rows = nil, 0
+			r.grow(12, "row") // all is well again, as it seems
+			r.bring(r.says(10, nil))
+			r.pass()
+			r.want(metav1.ConditionFalse, c.reason, 10)
+			m := meta.FindStatusCondition(r.d.Status.Conditions, v1alpha1.ConditionAuditIntact).Message
+			if !strings.HasPrefix(m, row) || !strings.Contains(m, "taken away") {
+				t.Errorf("it says %q, want %q and that it was taken away", m, row)
+			}
+			if b, err := checkpoint.ReadBroken(r.kept().Data); err != nil || b == nil || string(b.Trouble) != c.reason {
+				t.Errorf("kept: %+v, %v", b, err)
+			}
+			r.warned(2)
+
+			r.order(r.key, 1000)
+			r.anew(1000)
+			r.bring(r.says(10, nil))
+			r.pass()
+			r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+		})
+	}
+}
+
+// Taken away while the order is on its way, it is no loss: the order names what was kept, and the status bears that.
+func TestLostFindingThatWasOrderedOver(t *testing.T) {
+	r := begun(t)
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.order(r.key, 1000)
+	r.anew(1000)
+	r.deleteKept()
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+}
+
+// An audit that was broken before anything of it was kept is ended by the root key too.
+func TestAnchoredWhenNothingWasKept(t *testing.T) {
+	r := newRig(t)
+	r.grow(3, "row")
+	r.bring(r.says(0, &checkpoint.Finding{Trouble: checkpoint.Edited, Row: 2, Detail: "x"}))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditEdited, 0)
+	r.anew(1000)
+	r.bring(r.says(0, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditEdited, 0)
+	r.order(r.key, 1000)
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+	if len(r.old(0)) != 1 {
+		t.Errorf("of the line before: %v", r.old(0))
+	}
+}
