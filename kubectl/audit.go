@@ -152,9 +152,12 @@ func isFinding(err error) bool {
 	return errors.As(err, &f)
 }
 
-// isNoNews tells an error of a reply that was given to who had kept another checkpoint than the newest.
+// errNoReply: the device answers, and gives none.
+var errNoReply = errors.New("the device gives no checkpoint that can be used, and its audit may be anything")
+
+// isNoNews tells an error of no reply, or of one that was given to who had kept another checkpoint than the newest.
 func isNoNews(err error) bool {
-	return errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder) || errors.Is(err, checkpoint.ErrAnchored)
+	return errors.Is(err, errNoReply) || errors.Is(err, checkpoint.ErrOtherSince) || errors.Is(err, checkpoint.ErrOlder) || errors.Is(err, checkpoint.ErrAnchored)
 }
 
 // checkpointsIn a keeping, each verified, and the newest.
@@ -185,12 +188,14 @@ func given(d *v1alpha1.Device, newest checkpoint.Checkpoint, key ed25519.PublicK
 	if d.Status.Audit == nil {
 		return nil
 	}
+	if d.Status.Audit.Reply == "" {
+		return fmt.Errorf("%w; so it was at %s: %s; compare the rows themselves (--rows)", errNoReply, d.Status.Audit.At.UTC().Format(time.RFC3339), d.Status.Audit.Finding)
+	}
 	o, err := checkpoint.OpenReply([]byte(d.Status.Audit.Reply), d.Name, key)
 	if err != nil {
 		return fmt.Errorf("what the broker brought last proves nothing: %w", err)
 	}
-	err = checkpoint.Judge(newest, o)
-	if isNoNews(err) {
+	if err = checkpoint.Judge(newest, o); isNoNews(err) {
 		// Whoever carries replies can play an old one for as long as they like, so that no news is not good news.
 		return fmt.Errorf("what the broker brought last does not tell whether the audit is intact: %w; ask again in a minute, and if it stays so compare the rows themselves (--rows)", err)
 	}

@@ -151,6 +151,7 @@ func TestAuditVerifyJudgesTheNewestReply(t *testing.T) {
 	root := newest.Root.String()
 	for name, c := range map[string]struct {
 		known  string
+		silent bool // it gave none
 		rows   string
 		want   checkpoint.Trouble
 		failed error // when it cannot be told
@@ -160,12 +161,17 @@ func TestAuditVerifyJudgesTheNewestReply(t *testing.T) {
 		"news, and rows":       {known: root, rows: rows, want: checkpoint.Truncated},
 		"an old one":           {failed: checkpoint.ErrOlder},
 		"an old one, and rows": {rows: rows, told: checkpoint.ErrOlder.Error()},
+		"none":                 {silent: true, failed: errNoReply},
+		"none, and rows":       {silent: true, rows: rows, told: errNoReply.Error()},
 	} {
 		reply, err := checkpoint.Reply{Device: "web1", Since: 8, Known: c.known, Now: 1000}.Sign(key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.Status.Audit = &v1alpha1.DeviceAudit{At: metav1.Now(), Reply: string(reply)}
+		if c.silent {
+			d.Status.Audit = &v1alpha1.DeviceAudit{At: metav1.Now(), Finding: "it gives none"}
+		}
 		if err := admin.Status().Update(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ const (
 	ReasonAuditForked = "Forked"
 	// ReasonAuditTruncated: the device has fewer rows than were kept.
 	ReasonAuditTruncated = "Truncated"
-	// ReasonAuditUnproven: what the broker brought does not prove anything: the device's key did not sign it, or it may be an old reply.
+	// ReasonAuditUnproven: what the broker brought does not prove anything: the device's key did not sign it, it may be an old reply, or the device gives
+	// none.
 	ReasonAuditUnproven = "Unproven"
 )
 
@@ -95,11 +96,11 @@ type DeviceAudit struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Checkpoint string `json:"checkpoint,omitempty"`
-	// finding of the device about its own audit; empty when it finds nothing.
+	// finding of the device about its own audit; empty when it finds nothing. Without a reply: why the broker has none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Finding string `json:"finding,omitempty"`
-	// reply of the device with the checkpoint and its proof, as the device signed it.
+	// reply of the device with the checkpoint and its proof, as the device signed it. Empty where a device that answers gives none that can be used.
 	// +kubebuilder:validation:MaxLength=32768
 	Reply string `json:"reply"`
 }

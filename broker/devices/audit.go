@@ -46,8 +46,7 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	o, reply, err := r.client.Checkpoint(asking, t, kept.Rows, kept.Root)
-	if err != nil {
-		r.log.Warn("device.checkpoint_not_got", "device", d.Name, "err", err)
+	if r.silence(ctx, d, err); err != nil {
 		return
 	}
 	r.warn(d, o)
@@ -59,20 +58,51 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	if was := d.Status.Audit; was != nil && was.Checkpoint == o.Checkpoint && was.Finding == finding && (was.Since == o.Since || finding == "" && kept.Rows == o.At.Rows) {
 		return // the manager has it, or will
 	}
-	if o.Checkpoint == "" && finding == "" && kept.Rows == 0 {
+	if o.Checkpoint == "" && finding == "" && kept.Rows == 0 && d.Status.Audit == nil {
 		return // there is nothing yet
 	}
-	changed := d.DeepCopy()
-	changed.Status.Audit = &v1alpha1.DeviceAudit{Rows: o.At.Rows, Since: o.Since, At: metav1.NewTime(now), Checkpoint: o.Checkpoint, Finding: finding, Reply: reply}
+	a := v1alpha1.DeviceAudit{Rows: o.At.Rows, Since: o.Since, At: metav1.NewTime(now), Checkpoint: o.Checkpoint, Finding: finding, Reply: reply}
 	if o.At.Rows > 0 {
-		changed.Status.Audit.Root = o.At.Root.String()
+		a.Root = o.At.Root.String()
 	}
+	r.bring(ctx, d, a)
+}
+
+// bring to the manager what a device has given of its audit.
+func (r *Registry) bring(ctx context.Context, d *v1alpha1.Device, a v1alpha1.DeviceAudit) {
+	writing, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	changed := d.DeepCopy()
+	changed.Status.Audit = &a
 	// Without a lock on the object: this part has one writer, and it is replaced as a whole.
-	if err := r.api.Status().Patch(asking, changed, client.MergeFrom(d)); err != nil {
+	if err := r.api.Status().Patch(writing, changed, client.MergeFrom(d)); err != nil {
 		r.log.Warn("device.checkpoint_not_written", "device", d.Name, "err", err)
 		return
 	}
-	telemetry.Changed(ctx, r.log, "device.checkpoint_brought", telemetry.Event{Cause: d.Name}, slog.Int64("rows", o.At.Rows), slog.Int64("since", o.Since), slog.String("finding", finding))
+	telemetry.Changed(ctx, r.log, "device.checkpoint_brought", telemetry.Event{Cause: d.Name}, slog.Int64("rows", a.Rows), slog.Int64("since", a.Since), slog.String("finding", a.Finding))
+}
+
+// silence of a device that answers and gives no checkpoint that can be used: the manager is told, or it would take the last one for the newest for
+// as long as the device likes. Once may be by the way; err is nil when it gave one.
+func (r *Registry) silence(ctx context.Context, d *v1alpha1.Device, err error) {
+	r.mu.Lock()
+	if err == nil {
+		delete(r.missed, d.Name)
+	} else {
+		r.missed[d.Name]++
+	}
+	missed := r.missed[d.Name]
+	r.mu.Unlock()
+	if err == nil {
+		return
+	}
+	r.log.Warn("device.checkpoint_not_got", "device", d.Name, "err", err)
+	why := sanitize.Line("it gives no checkpoint: "+err.Error(), 1000)
+	was := d.Status.Audit
+	if missed < 2 || was != nil && was.Reply == "" && words(was.Finding) == words(why) {
+		return
+	}
+	r.bring(ctx, d, v1alpha1.DeviceAudit{At: metav1.NewTime(r.now()), Finding: why})
 }
 
 // warn of what the manager will find.

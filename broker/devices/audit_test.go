@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -52,6 +53,8 @@ type rig struct {
 	digest   string
 	file     string
 	calls    int
+	// instead of the device's own, the answer about a checkpoint; nil for that.
+	instead http.HandlerFunc
 }
 
 func (r *rig) must(err error) {
@@ -82,7 +85,13 @@ limits: {writeBytes: 1, outputBytes: 1000, timeoutSeconds: 60}`, dsse.EncodeKey(
 	r.must(err)
 	_, err = d.Install(t.Context(), o.Spec.Signature)
 	r.must(err)
-	srv := httptest.NewServer(h)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if r.instead != nil && q.URL.Path == "/v1/checkpoint" {
+			r.instead(w, q)
+			return
+		}
+		h.ServeHTTP(w, q)
+	}))
 	t.Cleanup(func() {
 		srv.Close()
 		r.must(d.Close())

@@ -104,6 +104,9 @@ func (c *Client) Status(ctx context.Context, t Target) (wire.Status, error) {
 	return c.status(ctx, t, http.MethodGet, "/v1/status", nil)
 }
 
+// maxReply with a checkpoint, in bytes: what a Device's status holds.
+const maxReply = 32 << 10
+
 // Checkpoint asks for the device's newest checkpoint and a proof that it extends the one of since rows, which has this root. The envelope is what the
 // device signed.
 func (c *Client) Checkpoint(ctx context.Context, t Target, since int64, root string) (checkpoint.Opened, string, error) {
@@ -122,6 +125,12 @@ func (c *Client) Checkpoint(ctx context.Context, t Target, since int64, root str
 	o, err := wire.OpenCheckpoint(body, t.Key, q)
 	if err != nil {
 		return checkpoint.Opened{}, "", opened(err)
+	}
+	switch {
+	case o.Since != since || since > 0 && o.Known != root:
+		return checkpoint.Opened{}, "", fmt.Errorf("%w: it answers for another checkpoint than it was asked from, so that its proof proves nothing", ErrNoAnswer)
+	case len(body) > maxReply:
+		return checkpoint.Opened{}, "", fmt.Errorf("%w: its checkpoint comes in %d bytes, and %d are enough for any", ErrNoAnswer, len(body), maxReply)
 	}
 	return o, string(body), nil
 }

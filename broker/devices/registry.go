@@ -55,6 +55,7 @@ type Registry struct {
 	holds  map[string][]string  // digests that a device held when it last told
 	rows   map[string]int64     // of a device's audit, when it last told
 	asked  map[string]time.Time // when a device was last asked for a checkpoint
+	missed map[string]int       // how often in turn it gave none
 
 	lag      lag
 	replicas replicas
@@ -65,7 +66,7 @@ type Registry struct {
 // NewRegistry of the devices in a namespace.
 func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time, metrics prometheus.Registerer) *Registry {
 	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, silent: map[string]time.Time{}, holds: map[string][]string{}, rows: map[string]int64{},
-		asked: map[string]time.Time{}, lag: newLag(metrics), replicas: newReplicas(metrics)}
+		asked: map[string]time.Time{}, missed: map[string]int{}, lag: newLag(metrics), replicas: newReplicas(metrics)}
 }
 
 // Ready asks the device for its status now, tells it what was revoked, and brings the manifests that it lacks. nil means that it answers,

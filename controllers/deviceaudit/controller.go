@@ -114,7 +114,11 @@ func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.Device, k keeping) (
 	}
 	var o checkpoint.Opened
 	key, err := dsse.ParseKey(d.Spec.PublicKey)
-	if err == nil {
+	switch {
+	case err != nil:
+	case d.Status.Audit.Reply == "":
+		err = fmt.Errorf("of the device it says that %s", d.Status.Audit.Finding)
+	default:
 		o, err = checkpoint.OpenReply([]byte(d.Status.Audit.Reply), d.Name, key)
 	}
 	if err == nil {

@@ -373,6 +373,12 @@ func TestBelievesTheDeviceAlone(t *testing.T) {
 	r.pass()
 	r.want(metav1.ConditionUnknown, v1alpha1.ReasonAuditUnproven, 10)
 
+	silent := o
+	silent.Finding = nil
+	r.bring(silent, "") // by a broker to which the device gives none
+	r.pass()
+	r.want(metav1.ConditionUnknown, v1alpha1.ReasonAuditUnproven, 10)
+
 	o.At.Rows, o.Since = 99, 0 // what is written beside the reply counts for nothing
 	r.bring(o, old)
 	r.pass()
