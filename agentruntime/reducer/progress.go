@@ -51,12 +51,13 @@ func progress(c Call, r doors.ToolResult, text string) string {
 		delete(args, "device")
 		tool = sanitize.Line(device, 40) + " " + strings.Replace(tool, "_", ".", 1)
 	}
-	b.WriteString(tool)
 	for _, k := range slices.Sorted(maps.Keys(args)) {
-		b.WriteString(" " + sanitize.Line(k, 24) + "=" + value(args[k]))
+		tool += " " + sanitize.Line(k, 24) + "=" + value(args[k])
 	}
-	if r.Status != doors.Done {
-		b.WriteString(": " + r.Status)
+	if r.Status == doors.Done {
+		b.WriteString(tool)
+	} else { // however long the call, its reason is read
+		b.WriteString(sanitize.Line(tool, maxProgress/2) + ": " + r.Status)
 		if r.Message != "" {
 			b.WriteString(", " + r.Message)
 		} else if r.Reason != "" {

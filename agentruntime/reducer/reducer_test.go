@@ -425,6 +425,7 @@ func TestProgressLines(t *testing.T) {
 		"middle cut": {"exec", `{}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"stdout":"a\n[… 9 bytes left out …]\nb"}`)}, "✓ exec (cut)"},
 		"too deep":   {"exec", `{}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"leftOut":"the result is too deep or too wide to show"}`)}, "✓ exec (cut)"},
 		"whole":      {"fs_read", `{"path":"/x"}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"content":"[… 9 bytes left out …]","truncated":false}`)}, "✓ fs_read path=/x"},
+		"long":       {"fs_read", `{"a":"` + strings.Repeat("a", 90) + `","b":"` + strings.Repeat("b", 90) + `"}`, doors.ToolResult{Status: doors.Failed, Message: "the disk is full"}, "✗ fs_read a=" + strings.Repeat("a", 80) + "… b=" + strings.Repeat("b", 26) + "…: failed, the disk is full"},
 		"not JSON":   {"fs_read", `{`, doors.ToolResult{Status: doors.Failed, Reason: "X"}, "✗ fs_read: failed, X"},
 	}
 	for name, tt := range tests {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +25,8 @@ const (
 	// HaltLife of a Halt gate. A halt has no natural end: nothing runs until a person answers, and a question that lapsed could not
 	// be answered any more.
 	HaltLife = 365 * 24 * time.Hour
-	// maxRule keeps the names of devices within what a Gate's rule may hold.
-	maxRule = 200
+	// These keep names within what a Gate's rule may hold, which is 256 characters.
+	maxRule, maxName, maxCapability = 250, 140, 40
 
 	// RulePlan opened the gate of a plan in which nothing is known to need an approval by itself.
 	RulePlan = "what is submitted as a plan runs only when a person approves it"
@@ -65,13 +66,14 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rule
 		return nil, err
 	}
 	g.Name = names.PlanGate(p.Name)
-	g.Spec.Kind, g.Spec.Rule, g.Spec.Revision = v1alpha1.GatePlan, rule(p.Spec.Steps), p.Spec.Revision
-	if p.Spec.Call {
-		g.Spec.Kind, g.Spec.Rule = v1alpha1.GateCall, ruleCall(p.Spec.Steps[0])
-	}
+	g.Spec.Kind, g.Spec.Revision = v1alpha1.GatePlan, p.Spec.Revision
 	g.Spec.Subject = v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: p.Name, UID: string(p.UID)}
 	if g.Spec.Tier, g.Spec.Flags, err = weigh(p.Spec, rules); err != nil {
 		return nil, err
+	}
+	g.Spec.Rule = rule(p.Spec.Steps, rules)
+	if p.Spec.Call {
+		g.Spec.Kind, g.Spec.Rule = v1alpha1.GateCall, ruleCall(p.Spec.Steps[0])
 	}
 	g.Spec.Flags = append(g.Spec.Flags, render.Pitfalls(p.Spec.Steps)...)
 	if g.Spec.Digest, err = subject.PlanDigest(p, WindowSeconds); err != nil {
@@ -130,31 +132,40 @@ func base(item *v1alpha1.WorkItem, agent *v1alpha1.Agent, expiresAt time.Time) (
 	}, nil
 }
 
-// rule is why a plan needs a person. What a device guards is in its manifest, but no manifest lets a file be written unasked.
-func rule(steps []v1alpha1.PlanStep) string {
-	var devices []string
-	for _, s := range steps {
-		if s.Capability == manifest.FSWrite && !slices.Contains(devices, s.Device) {
-			devices = append(devices, s.Device)
+// rule is why a plan needs a person: what its devices' manifests require an approval for, in the order of the steps.
+func rule(steps []v1alpha1.PlanStep, rules []manifest.Rule) string {
+	type asked struct{ device, capability string }
+	var all []asked
+	for i, s := range steps {
+		if a := (asked{s.Device, s.Capability}); rules[i].Approval != manifest.None && !slices.Contains(all, a) {
+			all = append(all, a)
 		}
 	}
 	const most = 3
-	who := render.Names(devices[:min(len(devices), most)])
-	if n := len(devices) - most; n > 0 {
-		who += fmt.Sprintf(" and %d more", n)
-	}
-	switch len(devices) {
+	switch len(all) {
 	case 0:
 		return RulePlan
 	case 1:
-		return render.Cut(who+" requires", maxRule) + " an approval for " + manifest.FSWrite
+		return requires(all[0].device, all[0].capability)
 	}
-	return render.Cut(who+" require", maxRule) + " an approval for " + manifest.FSWrite
+	each := make([]string, 0, most)
+	for _, a := range all[:min(len(all), most)] {
+		each = append(each, render.Names([]string{a.capability})+" on "+render.Names([]string{a.device}))
+	}
+	what := strings.Join(each, ", ")
+	if n := len(all) - most; n > 0 {
+		what += fmt.Sprintf(" and %d more", n)
+	}
+	return render.Cut("an approval is required for "+what, maxRule)
 }
 
 // ruleCall is why a single call needs a person.
 func ruleCall(s v1alpha1.PlanStep) string {
-	return render.Cut(render.Names([]string{s.Device}), maxRule) + " requires an approval for " + render.Names([]string{s.Capability}) + ", and no approved plan holds this call"
+	return requires(s.Device, s.Capability) + ", and no approved plan holds this call"
+}
+
+func requires(device, capability string) string {
+	return render.Cut(render.Names([]string{device}), maxName) + " requires an approval for " + render.Cut(render.Names([]string{capability}), maxCapability)
 }
 
 func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem, now time.Time) render.Gate {

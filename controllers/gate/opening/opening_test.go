@@ -18,6 +18,7 @@ import (
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/pass"
 	"nisse.io/nisse/internal/clock"
+	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/test/apitest"
 )
 
@@ -98,10 +99,14 @@ func TestPlanGateSaysWhy(t *testing.T) {
 	}{
 		"a write":                 {on("fs.write", "web1"), "web1 requires an approval for fs.write"},
 		"two writes on one":       {on("fs.write", "web1", "web1"), "web1 requires an approval for fs.write"},
-		"on two":                  {on("fs.write", "web1", "web2"), "web1, web2 require an approval for fs.write"},
-		"on five":                 {on("fs.write", "a", "b", "c", "d", "e"), "a, b, c and 2 more require an approval for fs.write"},
+		"on two":                  {on("fs.write", "web1", "web2"), "an approval is required for fs.write on web1, fs.write on web2"},
+		"on five":                 {on("fs.write", "a", "b", "c", "d", "e"), "an approval is required for fs.write on a, fs.write on b, fs.write on c and 2 more"},
+		"two things":              {append(on("git.push", "web1"), on("fs.write", "web1")...), "an approval is required for git.push on web1, fs.write on web1"},
+		"a push":                  {on("git.push", "web1"), "web1 requires an approval for git.push"},
+		"odd capabilities":        {on("a\nReply", "web1"), `web1 requires an approval for "a\nReply"`},
 		"a name that is a string": {on("fs.write", "a\nReply"), `"a\nReply" requires an approval for fs.write`},
-		"long names":              {on("fs.write", long), strings.Repeat("d", 200) + "… an approval for fs.write"},
+		"long names":              {on("fs.write", long), strings.Repeat("d", 140) + "… requires an approval for fs.write"},
+		"many long names":         {on("fs.write", long, long[1:]), "an approval is required for fs.write on " + strings.Repeat("d", 210) + "…"},
 		"nothing is written":      {on("fs.stat", "web1"), opening.RulePlan},
 		"something is written":    {append(on("fs.stat", "web2"), on("fs.write", "web1")...), "web1 requires an approval for fs.write"},
 	} {
@@ -109,7 +114,13 @@ func TestPlanGateSaysWhy(t *testing.T) {
 			a, w := objects()
 			p := controllertest.NewPlan(a, w, 1, controllertest.Report)
 			p.Spec.Steps = tc.steps
-			g, err := opening.Plan(p, w, a, controllertest.Rules(len(tc.steps)), now)
+			rules := controllertest.Rules(len(tc.steps))
+			for i, s := range tc.steps {
+				if s.Capability == "fs.stat" {
+					rules[i].Approval = manifest.None
+				}
+			}
+			g, err := opening.Plan(p, w, a, rules, now)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -190,6 +190,9 @@ func plain(s string) string {
 	return inert(s)
 }
 
+// contents are arguments that may be long: they come last, so that what they are for stands above them.
+var contents = []string{"content", "message", "stdin", "text"}
+
 // args writes one line an argument, in the order of their names.
 func args(b *strings.Builder, canonical string) error {
 	d := json.NewDecoder(strings.NewReader(canonical))
@@ -201,7 +204,9 @@ func args(b *strings.Builder, canonical string) error {
 	if d.More() {
 		return errors.New("arguments have data after the object")
 	}
-	for _, k := range slices.Sorted(maps.Keys(m)) {
+	names := slices.Sorted(maps.Keys(m))
+	last := func(name string) bool { return slices.Contains(contents, name) }
+	for _, k := range slices.Concat(slices.DeleteFunc(slices.Clone(names), last), slices.DeleteFunc(names, func(name string) bool { return !last(name) })) {
 		fmt.Fprintf(b, "   %s = %s\n", plain(k), value(m[k]))
 	}
 	return nil
