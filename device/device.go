@@ -40,6 +40,8 @@ type Options struct {
 	Bounds deeds.Bounds
 	// Env of commands; command.Environment.
 	Env []string
+	// User of manifests that name none; this process's own when empty.
+	User string
 	// Never holds files and directories that no rule of any manifest opens; Dir is one of them always.
 	Never []string
 	// SealAfter is how long a row may be in the audit without a checkpoint; a minute.
@@ -93,7 +95,7 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
-	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env,
+	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env, User: o.User,
 		Never: never, SealAfter: o.SealAfter, Version: o.Version, Metrics: server.NewMetrics(o.Registry, o.Device)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())

@@ -289,7 +289,7 @@ type DeviceManifestSpec struct {
 	// expiresAt ends it: at most 90 days after signing when Elevated, 400 when User. RFC 3339 in UTC.
 	// +kubebuilder:validation:Pattern=`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$`
 	ExpiresAt string `json:"expiresAt"`
-	// user on the machine that commands run as and files are touched as; the daemon's own when absent.
+	// user on the machine that commands run as and files are touched as; when absent the one that the device's configuration names, else the device's own.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z_][a-z0-9_-]{0,31}$`
 	User string `json:"user,omitempty"`

@@ -22,6 +22,7 @@ func joinMachine(ctx context.Context, args []string) error {
 	f.StringVar(&o.RootKey, "root-key", "", "public half of the root key, whose manifests this machine will believe")
 	f.StringVar(&o.Listen, "listen", "", "address:port to listen on, the mesh address of this machine")
 	f.BoolVar(&o.Open, "open-to-everybody", false, "let it be an address that strangers reach, or every address: they can connect, and try")
+	f.BoolVar(&o.Elevated, "elevated", false, "let the device be root, which Elevated manifests want; what no manifest says runs as root runs as nisse-device")
 	f.StringVar(&o.Namespace, "namespace", "nisse", "namespace of the Device, for the line that is printed")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -88,6 +88,8 @@ type machine struct {
 	url              string
 	process          *exec.Cmd
 	log              *bytes.Buffer
+	// elevated lets the device be root.
+	elevated bool
 }
 
 func must(t testing.TB, err error) {
@@ -194,7 +196,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	c := exec.Command(binary, args...)
 	c.Dir = "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 && !m.elevated {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
 	return c

@@ -8,7 +8,17 @@ import _ "embed" // the files beside this one
 //go:embed manifest.yaml
 var Manifest []byte
 
-// Unit of systemd, as a template: see package device/join.
+// ElevatedManifest that a device starts with which serves agents of privilege Elevated; the same is to be filled in.
+//
+//go:embed elevated.yaml
+var ElevatedManifest []byte
+
+// Unit of systemd: see package device/join.
 //
 //go:embed nisse-device.service
 var Unit string
+
+// ElevatedUnit of systemd, for a device that is root. Its first line is Unit's, by which join knows either as its own.
+//
+//go:embed nisse-device-elevated.service
+var ElevatedUnit string

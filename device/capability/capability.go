@@ -3,6 +3,7 @@
 package capability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ const MostEntries = 1000
 // Runner runs calls.
 type Runner struct {
 	Manifest *manifest.Manifest
+	// User of manifests that name none; this process's own when empty.
+	User string
 	// Env of commands; command.Environment when nil.
 	Env []string
 	// Never holds what no rule opens, as the kernel names it: the device's key and state.
@@ -42,6 +45,9 @@ type Runner struct {
 	// Executable is the SHA-256, in hex, of the program that was approved; empty when nobody asked what it is.
 	Executable string
 }
+
+// user that commands run as and files are touched as.
+func (r Runner) user() string { return cmp.Or(r.Manifest.User, r.User) }
 
 // Run a call that the manifest allowed with this verdict. Ending ctx kills a command, and its
 // cause says why; files are read and written to the end.

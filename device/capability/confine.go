@@ -20,7 +20,7 @@ import (
 // confinement of a command: the manifest's user, and what its paths open. A command that needs no approval changes nothing but its own
 // temporary files, whatever it was thought to do when it was listed. held are the paths of this very call.
 func (r Runner) confinement(v manifest.Verdict, held []confine.Held) (*confine.Confinement, error) {
-	user, err := confine.Lookup(r.Manifest.User)
+	user, err := confine.Lookup(r.user())
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +60,10 @@ func (r Runner) Resolver() *Resolver { return &Resolver{Runner: r, programs: map
 // Resolve a call that the manifest allowed with this verdict. Refused says why it would not run.
 func (r *Resolver) Resolve(v manifest.Verdict) (resolved Resolved, refused Outcome) {
 	a, ok := v.Args.(manifest.ExecArgs)
-	if _, err := confine.Lookup(r.Manifest.User); err != nil {
+	if _, err := confine.Lookup(r.user()); err != nil {
 		return Resolved{}, failed(err)
 	}
-	resolved.User = r.Manifest.User
+	resolved.User = r.user()
 	if resolved.User == "" {
 		resolved.User = confine.Self()
 	}
@@ -93,7 +93,7 @@ func (r *Resolver) Resolve(v manifest.Verdict) (resolved Resolved, refused Outco
 // their arguments and settings are the device's own.
 func (r Runner) asUser(v manifest.Verdict) (command.Command, error) {
 	c := r.command(v)
-	user, err := confine.Lookup(r.Manifest.User)
+	user, err := confine.Lookup(r.user())
 	if err != nil {
 		return command.Command{}, err
 	}

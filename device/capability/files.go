@@ -60,7 +60,7 @@ type touched struct {
 // file does a call on files, as the manifest's user. The daemon's own rights, if that is root, open no path of a user's: only the kernel
 // knows all the ways in which a user can lead root astray.
 func (r Runner) file(ctx context.Context, capability string, v manifest.Verdict) Outcome {
-	user, err := confine.Lookup(r.Manifest.User)
+	user, err := confine.Lookup(r.user())
 	if err != nil {
 		return failed(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/hosttools/command"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/hosttools/program"
 	"nisse.io/nisse/internal/manifest"
 )
@@ -19,7 +20,11 @@ func (r Runner) machine(ctx context.Context, capability string, v manifest.Verdi
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(v.TimeoutSeconds)*time.Second)
 	defer cancel()
 	var result func(keep int) any
-	var err error
+	// Whoever it is that the manifest names: a device that cannot be that account does nothing by it, also what would need no account.
+	_, err := confine.Lookup(r.user())
+	if err != nil {
+		return failed(err)
+	}
 	switch a := v.Args.(type) {
 	case manifest.GitStatusArgs:
 		result, err = r.gitStatus(ctx, a, v)

@@ -204,7 +204,7 @@ processes:
 		t.Error(d)
 	}
 	r.Manifest.User = "no-such-account"
-	if o := r.does(t, manifest.ProcKill, manifest.ProcKillArgs{PID: child.PID, Start: child.Start}); o.State != wire.Failed {
+	if o := r.does(t, manifest.ProcKill, manifest.ProcKillArgs{PID: child.PID, Start: child.Start}); o.Reason != wire.Unconfined {
 		t.Errorf("%+v", o)
 	}
 }

@@ -2,10 +2,14 @@ package capability
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
 
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/hosttools/confine"
 	"nisse.io/nisse/hosttools/pkg"
+	"nisse.io/nisse/hosttools/program"
 	"nisse.io/nisse/internal/manifest"
 )
 
@@ -29,6 +33,9 @@ func (r Runner) pkgInstall(ctx context.Context, a manifest.PkgInstallArgs, v man
 	m, err := pkg.Find(r.command(v))
 	if err != nil {
 		return nil, err
+	}
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%w: %s installs for root alone, and this device runs as %s; nisse-device join --elevated on the machine lets it be root", program.ErrRefused, m.Name, confine.Self())
 	}
 	done, err := m.Install(ctx, a.Names)
 	return func(keep int) any {

@@ -17,7 +17,7 @@ func (r Runner) owner(v manifest.Verdict) (*uint32, error) {
 	if v.Owner == manifest.Any {
 		return nil, nil
 	}
-	uid, err := proc.UID(r.Manifest.User)
+	uid, err := proc.UID(r.user())
 	return &uid, err
 }
 

@@ -28,10 +28,15 @@ type Config struct {
 	Key string `json:"key"`
 	// AllowRoot lets the device run as root. Better is a user of its own that may do what the manifest lists, and no more.
 	AllowRoot bool `json:"allowRoot,omitempty"`
+	// User that commands run as and files are touched as where a manifest names none. Only a device that is root can be another than itself, and
+	// one that is should be: so that being root takes a manifest that says so.
+	User string `json:"user,omitempty"`
 	// Busy is how many calls may run at once; 8 when absent.
 	Busy int `json:"busy,omitempty"`
 	// MetricsAddress serves /metrics, /healthz and /readyz when it is set; name a loopback address.
 	MetricsAddress string `json:"metricsAddress,omitempty"`
+	// File that this was read from.
+	File string `json:"-"`
 }
 
 // Read a file, refusing fields that are not known.
@@ -65,6 +70,7 @@ func Read(file string) (Config, error) {
 			*p = filepath.Join(dir, *p)
 		}
 	}
+	c.File = filepath.Join(dir, filepath.Base(file))
 	return c, nil
 }
 

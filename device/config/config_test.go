@@ -32,7 +32,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(f)
-	want := Config{Listen: []string{"10.8.0.7:7443"}, StateDir: dir + "/state", Device: "web1", RootKey: root, Key: dir + "/state/device.key"}
+	want := Config{Listen: []string{"10.8.0.7:7443"}, StateDir: dir + "/state", Device: "web1", RootKey: root, Key: dir + "/state/device.key", File: f}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -115,8 +115,9 @@ func TestSamples(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("manifest", func(t *testing.T) {
-		b, err := os.ReadFile("../../config/device/manifest.yaml")
+	read := func(t *testing.T, file string) *manifest.Manifest {
+		t.Helper()
+		b, err := os.ReadFile("../../config/device/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,6 +142,10 @@ func TestSamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		return m
+	}
+	t.Run("manifest", func(t *testing.T) {
+		m := read(t, "manifest.yaml")
 		for args, want := range map[string]manifest.Approval{`{"argv":["/usr/bin/df","-h"]}`: manifest.None, `{"argv":["/usr/bin/uptime"]}`: manifest.None} {
 			if v, err := m.Check(manifest.Exec, args); err != nil || v.Approval != want {
 				t.Errorf("%s: %+v, %v", args, v, err)
@@ -148,6 +153,34 @@ func TestSamples(t *testing.T) {
 		}
 		if v, err := m.Check(manifest.FSWrite, `{"content":"x","path":"/srv/nisse/report.txt"}`); err != nil || v.Approval != manifest.Required {
 			t.Errorf("%+v, %v", v, err)
+		}
+	})
+	// Root's: it may look at names by itself, and everything else is for a person to decide.
+	t.Run("elevated manifest", func(t *testing.T) {
+		m := read(t, "elevated.yaml")
+		if m.Privilege != manifest.Elevated || m.User != "root" {
+			t.Errorf("privilege %s, user %s", m.Privilege, m.User)
+		}
+		for call, want := range map[[2]string]manifest.Approval{
+			{manifest.FSList, `{"path":"/etc/nginx"}`}:                                               manifest.None,
+			{manifest.FSRead, `{"path":"/etc/nginx/nginx.conf"}`}:                                    manifest.Required,
+			{manifest.FSWrite, `{"content":"x","path":"/etc/nginx/nginx.conf"}`}:                     manifest.Required,
+			{manifest.Exec, `{"argv":["/usr/bin/systemctl","--no-pager","status","nginx"]}`}:         manifest.None,
+			{manifest.Exec, `{"argv":["/usr/bin/systemctl","restart","nginx"]}`}:                     manifest.Required,
+			{manifest.Exec, `{"argv":["/usr/bin/journalctl","--no-pager","-n","200","-u","nginx"]}`}: manifest.Required,
+			{manifest.PkgSearch, `{"query":"nginx"}`}:                                                manifest.None,
+			{manifest.PkgInstall, `{"names":["nginx"]}`}:                                             manifest.Required,
+			{manifest.ProcList, `{}`}:                                                                manifest.None,
+			{manifest.ProcKill, `{"pid":7,"signal":"HUP","start":"1@00000000"}`}:                     manifest.Required,
+		} {
+			if v, err := m.Check(call[0], call[1]); err != nil || v.Approval != want {
+				t.Errorf("%s: %+v, %v", call, v, err)
+			}
+		}
+		for _, args := range []string{`{"argv":["/usr/bin/systemctl","mask","nginx"]}`, `{"argv":["/usr/bin/systemctl","stop","--all"]}`, `{"argv":["/usr/bin/systemctl","reboot"]}`} {
+			if _, err := m.Check(manifest.Exec, args); err == nil {
+				t.Errorf("%s is allowed", args)
+			}
 		}
 	})
 }

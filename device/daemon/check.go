@@ -63,6 +63,7 @@ func Check(ctx context.Context, c config.Config, w io.Writer) error {
 		} else {
 			fmt.Fprintf(w, "ok    %s\n", headline(h))
 		}
+		runsAs(w, warn, c, h.Manifest)
 		describe(w, warn, h.Manifest)
 		describeMachine(w, h.Manifest)
 		means(ctx, w, warn, h.Manifest)
@@ -117,12 +118,6 @@ func usersOwn(err error) error {
 
 // describe what the manifest allows, and warn of what cannot work or says more than it seems to.
 func describe(w io.Writer, warn func(string, ...any), m *manifest.Manifest) {
-	if _, err := confine.Lookup(m.User); err != nil {
-		warn("%s", err)
-	}
-	if m.User == "" && os.Geteuid() == 0 {
-		warn("the manifest names no user, so commands run as root")
-	}
 	if len(m.Keys.Approval) == 0 {
 		warn("keys.approval is empty: nothing that needs approval can ever run")
 	}

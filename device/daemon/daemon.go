@@ -102,7 +102,29 @@ func options(c config.Config) (device.Options, error) {
 	if err != nil {
 		return device.Options{}, err
 	}
-	return device.Options{Dir: c.StateDir, Device: c.Device, RootKey: root, Key: key, Busy: c.Busy, Never: []string{c.Key}, Version: Version()}, nil
+	return device.Options{Dir: c.StateDir, Device: c.Device, RootKey: root, Key: key, User: c.User, Busy: c.Busy, Never: never(c), Version: Version()}, nil
+}
+
+// unitFile of systemd, with the drop-ins beside it.
+const unitFile = "/etc/systemd/system/nisse-device.service"
+
+// never is what no rule of any manifest opens, beside the state. To an account of the device's own the kernel keeps its program and settings
+// closed; root could be told to write them, and with them whom this machine believes.
+func never(c config.Config) []string {
+	all := []string{c.Key}
+	if os.Geteuid() != 0 {
+		return all
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = ""
+	}
+	for _, p := range []string{c.File, self, unitFile, unitFile + ".d"} {
+		if _, err := os.Stat(p); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // longest a call may take to be answered: the manifest's most, and the time to write the answer.

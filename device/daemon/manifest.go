@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"nisse.io/nisse/device"
@@ -15,6 +16,7 @@ import (
 	"nisse.io/nisse/device/store"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/manifest"
 )
 
 // InstallManifest from a file with its envelope, while no device runs on the state; - is stdin.
@@ -90,6 +92,12 @@ func ShowManifests(ctx context.Context, c config.Config, asJSON bool, w io.Write
 
 func headline(h *manifests.Held) string {
 	return fmt.Sprintf("%s manifest %s, epoch %d, until %s", h.Privilege, h.Digest, h.Epoch, h.ExpiresAt)
+}
+
+// HoldsElevated tells whether a device of this config holds an Elevated manifest, in force or not. A state that cannot be read is for Check to tell of.
+func HoldsElevated(ctx context.Context, c config.Config) bool {
+	held, _, err := holds(ctx, c)
+	return err == nil && slices.ContainsFunc(held.All(), func(h *manifests.Held) bool { return h.Privilege == manifest.Elevated })
 }
 
 // holds what the state of a config says. No state is no manifest.

@@ -13,9 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 
-	sample "nisse.io/nisse/config/device"
 	"nisse.io/nisse/device/config"
 	"nisse.io/nisse/internal/dsse"
 )
@@ -46,6 +44,8 @@ type Options struct {
 	Open bool
 	// Namespace that is printed.
 	Namespace string
+	// Elevated lets the device be root, for Elevated manifests.
+	Elevated bool
 }
 
 // machine that is joined. A test has one of its own.
@@ -56,6 +56,10 @@ type machine struct {
 	resolve func(host string) ([]netip.Addr, error)
 	// identity of the device's account, which is made if it is missing.
 	identity func(ctx context.Context) (uid, gid int, made bool, err error)
+	// admin is root.
+	admin owner
+	// holds tells whether a device of this config holds an Elevated manifest.
+	holds func(ctx context.Context, c config.Config) bool
 	// systemctl of a machine that runs systemd; nil on others.
 	systemctl func(ctx context.Context, args ...string) error
 	out       io.Writer
@@ -77,14 +81,19 @@ func (m *machine) join(ctx context.Context, o Options) error {
 		return err
 	}
 	wanted := config.Config{Listen: []string{at.String()}, StateDir: stateDir, Device: o.Device, RootKey: o.RootKey, Key: config.KeyFile(stateDir)}
+	if o.Elevated {
+		wanted.AllowRoot, wanted.User = true, account
+	}
 	is, there, err := m.configured()
 	if err != nil {
 		return err
 	}
+	rises := false
 	if there {
 		if err := same(is, wanted); err != nil {
 			return err
 		}
+		rises = wanted.AllowRoot && !is.AllowRoot
 		wanted = is
 	}
 	uid, gid, made, err := m.identity(ctx)
@@ -92,29 +101,48 @@ func (m *machine) join(ctx context.Context, o Options) error {
 		return err
 	}
 	m.tell(made, "account "+account)
+	its := owner{uid, gid}
+	self, other := its, m.admin // whom the device itself is, and whom it may have been
+	if o.Elevated {
+		self, other = other, self
+	}
+	if rises {
+		if err := m.rest(ctx); err != nil {
+			return err
+		}
+	}
 	restart, err := m.program()
 	if err != nil {
 		return err
 	}
-	key, err := m.state(wanted, uid, gid)
+	key, err := m.state(wanted, other, self)
 	if err != nil {
 		return err
 	}
-	if err := m.directory(filesDir, 0o755, uid, gid); err != nil {
+	if err := m.directory(filesDir, 0o755, its); err != nil {
 		return err
 	}
-	if !there {
-		if err := m.write(configFile, []byte(text(wanted)), 0o600, uid, gid); err != nil {
-			return err
-		}
+	switch {
+	case rises:
+		err = m.elevate(self)
+	case !there:
+		err = m.write(configFile, []byte(text(wanted)), 0o600, self)
+	default:
+		err = m.give(configFile, other, self)
 	}
-	m.tell(!there, configFile)
-	unit, err := m.unit()
 	if err != nil {
 		return err
 	}
-	if err := m.serve(ctx, unit, restart || unit || !there); err != nil {
+	m.tell(!there || rises, configFile)
+	unit, err := m.unit(o.Elevated)
+	if err != nil {
 		return err
+	}
+	if err := m.serve(ctx, o.Elevated, unit, restart || unit || !there || rises); err != nil {
+		return err
+	}
+	if !o.Elevated && m.holds(ctx, wanted) {
+		fmt.Fprintf(m.out, "\nThis device holds an Elevated manifest, and will not be root: what that lists for root is refused. To let it be, run this line again with --elevated.\n")
 	}
 	if !m.changed {
 		fmt.Fprintln(m.out, "nothing was changed")
@@ -142,6 +170,9 @@ func same(is, wanted config.Config) error {
 			return fmt.Errorf("%w: %s says %s: %s, and you say %s. If it is to be another, edit the file and restart the device; whoever holds the root key decides what is done here", ErrOther, configFile, f.name, f.is, f.wanted)
 		}
 	}
+	if is.AllowRoot && !wanted.AllowRoot {
+		return fmt.Errorf("%w: %s says allowRoot: true. Say --elevated; or, if the device shall not be root any more, take allowRoot and user out of that file and run this again", ErrOther, configFile)
+	}
 	if !slices.Equal(is.Listen, wanted.Listen) {
 		return fmt.Errorf("%w: %s says listen: %q, and you say %q. If it is to be another, edit the file and restart the device", ErrOther, configFile, is.Listen, wanted.Listen)
 	}
@@ -149,13 +180,17 @@ func same(is, wanted config.Config) error {
 }
 
 func text(c config.Config) string {
-	return fmt.Sprintf(`# Written by nisse-device join, which changes nothing in it any more. After a change: systemctl restart nisse-device.
+	text := fmt.Sprintf(`# Written by nisse-device join, which changes nothing in it any more. After a change: systemctl restart nisse-device.
 listen: [%q]
 stateDir: %s
 device: %s
 rootKey: %s
 key: %s
 `, c.Listen[0], c.StateDir, c.Device, c.RootKey, c.Key)
+	if c.AllowRoot {
+		text += elevated
+	}
+	return text
 }
 
 func (m *machine) path(p string) string { return filepath.Join(m.root, p) }
@@ -180,7 +215,7 @@ func (m *machine) program() (bool, error) {
 	}
 	changed := !bytes.Equal(old, new)
 	if changed {
-		if err := m.write(program, new, 0o755, -1, -1); err != nil {
+		if err := m.write(program, new, 0o755, unowned); err != nil {
 			return false, err
 		}
 	}
@@ -189,8 +224,11 @@ func (m *machine) program() (bool, error) {
 }
 
 // state directory and the key in it.
-func (m *machine) state(c config.Config, uid, gid int) (ed25519.PrivateKey, error) {
-	if err := m.directory(c.StateDir, 0o700, uid, gid); err != nil {
+func (m *machine) state(c config.Config, other, self owner) (ed25519.PrivateKey, error) {
+	if err := m.directory(c.StateDir, 0o700, self); err != nil {
+		return nil, err
+	}
+	if err := m.give(c.StateDir, other, self); err != nil {
 		return nil, err
 	}
 	file := m.path(c.Key)
@@ -204,95 +242,10 @@ func (m *machine) state(c config.Config, uid, gid int) (ed25519.PrivateKey, erro
 	}
 	if made {
 		// Not through a symlink: the directory is the device's.
-		if err := os.Lchown(file, uid, gid); err != nil {
+		if err := os.Lchown(file, self.uid, self.gid); err != nil {
 			return nil, err
 		}
 	}
 	m.tell(made, c.Key)
 	return key, nil
-}
-
-func (m *machine) directory(dir string, mode os.FileMode, uid, gid int) error {
-	_, err := os.Stat(m.path(dir))
-	if errors.Is(err, os.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(m.path(dir)), 0o755); err != nil {
-			return err
-		}
-		if err := errors.Join(os.Mkdir(m.path(dir), mode), os.Chmod(m.path(dir), mode), os.Lchown(m.path(dir), uid, gid)); err != nil {
-			return err
-		}
-		m.tell(true, dir)
-		return nil
-	}
-	if err == nil {
-		m.tell(false, dir)
-	}
-	return err
-}
-
-// write a file as a whole, or leave what was there.
-func (m *machine) write(name string, content []byte, mode os.FileMode, uid, gid int) error {
-	file := m.path(name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	t, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(t.Name()) // gone already when all went well
-	_, err = t.Write(content)
-	if err = errors.Join(err, t.Chmod(mode), t.Chown(uid, gid), t.Sync(), t.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return os.Rename(t.Name(), file)
-}
-
-// unit of systemd at its place; true when it was put there. One that somebody wrote otherwise is theirs.
-func (m *machine) unit() (bool, error) {
-	old, err := os.ReadFile(m.path(unitFile))
-	mark, _, _ := strings.Cut(sample.Unit, "\n")
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return false, err
-	case string(old) == sample.Unit:
-		m.tell(false, unitFile)
-		return false, nil
-	case !strings.HasPrefix(string(old), mark):
-		fmt.Fprintf(m.out, "%-9s %s, which join did not write\n", "unchanged", unitFile)
-		return false, nil
-	}
-	if err := m.write(unitFile, []byte(sample.Unit), 0o644, -1, -1); err != nil {
-		return false, err
-	}
-	m.tell(true, unitFile)
-	return true, nil
-}
-
-// serve from now on.
-func (m *machine) serve(ctx context.Context, reload, restart bool) error {
-	if m.systemctl == nil {
-		fmt.Fprintf(m.out, "\nNo systemd runs here. Have whatever starts things on this machine run:\n\n    runuser -u %s -- %s run --config %s\n", account, program, configFile)
-		return nil
-	}
-	if reload {
-		if err := m.systemctl(ctx, "daemon-reload"); err != nil {
-			return err
-		}
-	}
-	on := m.systemctl(ctx, "is-enabled", "--quiet", service) == nil && m.systemctl(ctx, "is-active", "--quiet", service) == nil
-	if on && !restart {
-		m.tell(false, service+" runs")
-		return nil
-	}
-	m.changed = true
-	if err := m.systemctl(ctx, "enable", "--quiet", service); err != nil {
-		return err
-	}
-	if err := m.systemctl(ctx, "restart", service); err != nil {
-		return fmt.Errorf("%w; journalctl -u nisse-device says why", err)
-	}
-	fmt.Fprintf(m.out, "%-9s %s\n", "started", service)
-	return nil
 }

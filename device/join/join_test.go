@@ -91,6 +91,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.machine = &machine{root: t.TempDir(), self: self, here: here, resolve: resolve, out: &b.out,
 		identity: func(context.Context) (int, int, bool, error) { return os.Getuid(), os.Getgid(), false, nil },
+		admin:    owner{os.Getuid(), os.Getgid()}, holds: func(context.Context, config.Config) bool { return false },
 		systemctl: func(_ context.Context, args ...string) error {
 			switch args[0] {
 			case "is-enabled", "is-active":
@@ -165,7 +166,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(config.Config{Listen: []string{"10.8.0.7:7443"}, StateDir: stateDir, Device: "web1", RootKey: root(1), Key: config.KeyFile(stateDir)}, c); d != "" {
+	if d := cmp.Diff(config.Config{Listen: []string{"10.8.0.7:7443"}, StateDir: stateDir, Device: "web1", RootKey: root(1), Key: config.KeyFile(stateDir), File: b.path(configFile)}, c); d != "" {
 		t.Error(d)
 	}
 	key, err := config.PrivateKey(b.path(c.Key))

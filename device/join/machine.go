@@ -12,18 +12,20 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+
+	"nisse.io/nisse/device/daemon"
 )
 
 // Run on this machine, as root.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	if os.Geteuid() != 0 {
-		return errors.New("join: it makes an account and a unit of systemd, so run it as root; the device itself will not be")
+		return errors.New("join: it makes an account and a unit of systemd, so run it as root; the device itself will not be, unless you say --elevated")
 	}
 	here, err := locals()
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
-	m := &machine{root: "/", self: "/proc/self/exe", here: here, out: out, identity: identity,
+	m := &machine{root: "/", self: "/proc/self/exe", here: here, out: out, identity: identity, holds: daemon.HoldsElevated,
 		resolve: func(host string) ([]netip.Addr, error) { return net.DefaultResolver.LookupNetIP(ctx, "ip", host) }}
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		m.systemctl = systemctl

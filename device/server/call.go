@@ -85,7 +85,7 @@ func (s *Server) run(in intent, v manifest.Verdict) capability.Outcome {
 	if err := context.Cause(in.ctx); err != nil {
 		return capability.Outcome{State: wire.Failed, Message: "it did not run because " + err.Error()}
 	}
-	return capability.Runner{Manifest: in.held.Manifest, Env: s.Env, Never: s.Never, Executable: in.executable}.Run(in.ctx, in.request.Capability, v)
+	return capability.Runner{Manifest: in.held.Manifest, User: s.User, Env: s.Env, Never: s.Never, Executable: in.executable}.Run(in.ctx, in.request.Capability, v)
 }
 
 // begin judges a request, which names the manifest h or one that is not held, and writes its intent. It returns an answer when there is nothing to run.

@@ -56,7 +56,7 @@ func (s *Server) Resolve(body []byte) ([]byte, error) {
 		return s.refusedQuery(wire.Busy, fmt.Sprintf("%d calls are running, which is the most; ask again", cap(s.slots)))
 	}
 	resolved := wire.Resolved{Device: s.Device, Nonce: r.Nonce, Calls: make([]wire.ResolvedCall, len(r.Calls)), Now: s.Now().Unix()}
-	resolver := capability.Runner{Manifest: h.Manifest, Env: s.Env, Never: s.Never}.Resolver()
+	resolver := capability.Runner{Manifest: h.Manifest, User: s.User, Env: s.Env, Never: s.Never}.Resolver()
 	for n, c := range r.Calls {
 		resolved.Calls[n] = s.resolve(h, resolver, c)
 		resolved.Calls[n].CallHash = r.Call(n).Hash()

@@ -43,6 +43,8 @@ type Options struct {
 	Version string
 	// Env of commands; command.Environment when nil.
 	Env []string
+	// User of manifests that name none; this process's own when empty.
+	User string
 	// Never holds files and directories that no rule of any manifest opens.
 	Never []string
 	// SealAfter is how long a row may be in the audit without a checkpoint.

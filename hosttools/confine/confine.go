@@ -52,7 +52,7 @@ func Lookup(name string) (*User, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: it shall run as %s, and this daemon, as user %d, cannot be anybody else; run it as %s or as root", ErrUnconfined, name, os.Geteuid(), name)
+		return nil, fmt.Errorf("%w: it shall run as %s, and this daemon, as user %d, cannot be anybody else; run it as that account, or as root (nisse-device join --elevated)", ErrUnconfined, name, os.Geteuid())
 	}
 	gid, err := strconv.Atoi(account.Gid)
 	if err != nil {

@@ -76,7 +76,7 @@ type Manifest struct {
 	Epoch int64 `json:"epoch"`
 	// ExpiresAt in RFC 3339, UTC. Nothing begins under the manifest from then on.
 	ExpiresAt string `json:"expiresAt"`
-	// User on the machine that commands run as and files are touched as; the daemon's own when empty.
+	// User on the machine that commands run as and files are touched as; when empty the one that the device's configuration names, else the daemon's own.
 	User string `json:"user,omitempty"`
 	// Confine what runs; Available when absent.
 	Confine Confine `json:"confine,omitempty"`
