@@ -1,13 +1,11 @@
 package kubectl
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"regexp"
@@ -19,17 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"nisse.io/nisse/api/v1alpha1"
-	sample "nisse.io/nisse/config/device"
 	"nisse.io/nisse/internal/dsse"
-	"nisse.io/nisse/internal/manifest"
-	"nisse.io/nisse/internal/names"
 )
-
-// life of the manifest that a device starts with.
-const life = 365 * 24 * time.Hour
 
 // enrolment is what somebody asked for.
 type enrolment struct {
@@ -41,9 +32,13 @@ type enrolment struct {
 	name      string
 	url       string
 	deviceKey string
+	elevated  bool               // an Elevated manifest too
+	days      int                // that it lasts
+	user      string             // that its commands run as
 	root      ed25519.PublicKey  // nil when it was not named
 	sign      ed25519.PrivateKey // nil when only the public half was named
 	changed   bool
+	made      []v1alpha1.Privilege // manifests of these
 }
 
 func enroll(c *cluster, now func() time.Time) *cobra.Command {
@@ -59,12 +54,17 @@ will believe. The machine makes its own key and prints the public half, which yo
 machine nothing. So neither side believes anything that somebody in between said, only what you carried.
 
 What is there already is never changed: run it again to read what is still to be done. The starting manifest lets agents look around and read and
-write in /srv/nisse; edit and sign it as you need.`,
+write in /srv/nisse; edit and sign it as you need.
+
+With --elevated there is a second manifest, for agents of privilege Elevated: services, packages, settings below /etc, each change with a person's
+approval. It lasts 90 days at most, and wants the device to be root: the line for the machine says --elevated too. Give a machine that is
+enrolled already such a manifest the same way, and run that line there again.`,
 		Example: `  kubectl nisse enroll web1 -n nisse --url https://10.8.0.7:7443 --root-key root.key
-  kubectl nisse enroll web1 -n nisse --device-key 'GZvM…='`,
+  kubectl nisse enroll web1 -n nisse --device-key 'GZvM…='
+  kubectl nisse enroll web1 -n nisse --elevated --root-key root.key`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name, e.out, e.now = args[0], cmd.OutOrStdout(), now()
-			if err := e.valid(); err != nil {
+			if err := errors.Join(e.valid(), e.validElevated(cmd.Flags().Changed)); err != nil {
 				return err
 			}
 			cl, namespace, err := c.connect()
@@ -84,6 +84,9 @@ write in /srv/nisse; edit and sign it as you need.`,
 	f.StringVar(&rootPublic, "root-public-key", "", "the root key's public half in base64, or a `file` with it; the starting manifest stays unsigned")
 	f.BoolVar(&rootSecret, "root-key-secret", false, "sign with the root key in the Secret nisse-root-key, which the chart makes with rootKey.inCluster")
 	f.StringVar(&e.deviceKey, "device-key", "", "public `key` that nisse-device join printed on the machine")
+	f.BoolVar(&e.elevated, "elevated", false, "make a manifest for agents of privilege Elevated too; the device is to be root for that")
+	f.IntVar(&e.days, "elevated-days", mostDays, "for how many `days` the Elevated manifest holds, 90 at most")
+	f.StringVar(&e.user, "elevated-user", "root", "`account` of the machine that commands of Elevated agents run as; another than root, where that is enough")
 	f.StringVar(&e.system, "system-namespace", "nisse-system", "namespace in which Nisse runs")
 	cmd.MarkFlagsMutuallyExclusive("root-key", "root-public-key", "root-key-secret")
 	return cmd
@@ -171,14 +174,14 @@ func (e *enrolment) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := e.manifest(ctx, d)
+	all, err := e.manifests(ctx, d)
 	if err != nil {
 		return err
 	}
 	if !e.changed {
 		fmt.Fprintln(e.out, "nothing was changed")
 	}
-	e.next(d, m)
+	e.next(d, all)
 	return nil
 }
 
@@ -234,95 +237,4 @@ func encoded(key ed25519.PublicKey) string {
 func (e *enrolment) tell(kind, name, what, more string) {
 	e.changed = e.changed || what != "unchanged"
 	fmt.Fprintf(e.out, "%s/%s %s%s\n", kind, name, what, more)
-}
-
-// manifest that the device starts with; made where an enrolment begins, and never changed.
-func (e *enrolment) manifest(ctx context.Context, d *v1alpha1.Device) (*v1alpha1.DeviceManifest, error) {
-	m := &v1alpha1.DeviceManifest{}
-	name := names.Manifest(e.name, string(v1alpha1.PrivilegeUser))
-	err := e.Get(ctx, client.ObjectKey{Namespace: e.namespace, Name: name}, m)
-	switch {
-	case err == nil:
-		e.tell("devicemanifest", name, "unchanged", "")
-		return m, nil
-	case !apierrors.IsNotFound(err):
-		return nil, err
-	case e.url == "":
-		return nil, nil // whoever finishes an enrolment may have taken it away on purpose
-	}
-	var keys corev1.ConfigMap
-	if err := e.Get(ctx, client.ObjectKey{Namespace: e.system, Name: "nisse-public-keys"}, &keys); err != nil {
-		return nil, fmt.Errorf("the public keys of the installation: %w; is Nisse installed in %s?", err, e.system)
-	}
-	if err := yaml.UnmarshalStrict(sample.Manifest, m); err != nil {
-		return nil, fmt.Errorf("the starting manifest: %w", err)
-	}
-	m.ObjectMeta = metav1.ObjectMeta{Namespace: e.namespace, Name: name}
-	m.Spec.Device, m.Spec.ExpiresAt = e.name, e.now.Add(life).UTC().Format(time.RFC3339)
-	m.Spec.Keys = v1alpha1.ManifestKeys{Request: []string{keys.Data["request"]}, Approval: []string{keys.Data["approval"]}}
-	how := ", unsigned"
-	if e.sign != nil {
-		if err := e.signed(&m.Spec); err != nil {
-			return nil, err
-		}
-		how = ", signed, until " + m.Spec.ExpiresAt
-	}
-	if err := e.Create(ctx, m); err != nil {
-		return nil, err
-	}
-	e.tell("devicemanifest", name, "created", how)
-	return m, nil
-}
-
-func (e *enrolment) signed(s *v1alpha1.DeviceManifestSpec) error {
-	s.Epoch = 1
-	text, err := s.Text()
-	if err != nil {
-		return err
-	}
-	m, err := manifest.Parse(text)
-	if err != nil {
-		return fmt.Errorf("the starting manifest: %w", err)
-	}
-	if s.Signature, err = m.Sign(e.sign, e.now); err != nil {
-		return fmt.Errorf("the starting manifest: %w", err)
-	}
-	s.Epoch = m.Epoch
-	return nil
-}
-
-// next is what the person does now.
-func (e *enrolment) next(d *v1alpha1.Device, m *v1alpha1.DeviceManifest) {
-	if d.Spec.PublicKey == "" {
-		u, err := url.Parse(d.Spec.URL)
-		listen := ""
-		if err == nil {
-			listen = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "7443"))
-		}
-		elsewhere := ""
-		if e.namespace != "nisse" {
-			elsewhere = " --namespace " + e.namespace
-		}
-		fmt.Fprintf(e.out, `
-Run on the machine, as root, with nisse-device copied there:
-
-    ./nisse-device join %s --root-key %s --listen %s%s
-
-It makes the machine's own key, starts the device on that address alone, and prints the key's public half. Bring that back here:
-
-    kubectl nisse enroll %s -n %s --device-key KEY
-
-Until then the cluster sends the machine nothing.
-`, e.name, d.Spec.RootKey, listen, elsewhere, e.name, e.namespace)
-	}
-	if m != nil && m.Spec.Signature == "" {
-		fmt.Fprintf(e.out, `
-%[1]s is not signed, so that nothing runs by it. Where the root key lies:
-
-    kubectl -n %[2]s get devicemanifest %[1]s -o yaml | kubectl nisse manifest sign -f - --key root.key | kubectl apply --server-side --force-conflicts -f -
-`, m.Name, e.namespace)
-	}
-	if d.Spec.PublicKey != "" {
-		fmt.Fprintf(e.out, "\nIt is enrolled. Whether it answers:\n\n    kubectl -n %s get device %s -o wide\n", e.namespace, e.name)
-	}
 }
