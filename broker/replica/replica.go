@@ -191,9 +191,13 @@ func (f *file) add(page []string, a Audit, most int64) error {
 	s := f.state
 	s.tree = s.tree.Clone()
 	var b strings.Builder
+	full := false
 	for _, body := range page {
-		if s.rows == a.Now.Rows || s.size+lineSize(body) > most {
-			break // what comes after it is not sealed yet, or has no room
+		if s.rows == a.Now.Rows {
+			break // what comes after it is not sealed yet
+		}
+		if full = s.size+lineSize(body) > most; full {
+			break
 		}
 		if err := s.next(body, a.Kept, a.Now); err != nil {
 			return f.diverge("%v", err)
@@ -204,7 +208,6 @@ func (f *file) add(page []string, a Audit, most int64) error {
 	if err := f.write(b.String()); err != nil {
 		return err
 	}
-	full := len(page) > 0 && s.rows == f.rows
 	f.state = s
 	if full {
 		return fmt.Errorf("%w: %s has %d bytes, and %d are allowed", ErrFull, f.path, f.size, most)

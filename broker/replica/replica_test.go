@@ -219,6 +219,13 @@ func TestBounds(t *testing.T) {
 	m.take(s, m.audit(0), 12, ErrFull)
 	m.take(s, m.audit(0), 12, ErrFull)
 	m.shows(dir, 12)
+	// Its end is on the last page: a device that gives all it has is not accused for what there is no room for.
+	few, last := &machine{t: t}, t.TempDir()
+	few.grow(14, "row")
+	s, err = Open(last, int64(12*(len(few.rows[0])+2)))
+	m.must(err)
+	few.take(s, few.audit(0), 12, ErrFull)
+	few.shows(last, 12)
 	endless := func(context.Context, int64) ([]string, bool, error) { m.pages++; return nil, true, nil }
 	before := m.pages
 	if _, err := open(t, t.TempDir()).Take(t.Context(), m.audit(0), endless); err != nil || m.pages-before != mostPages {
