@@ -29,7 +29,8 @@ func jobSettle(c *cluster) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "settle NAME --as Succeeded|Failed", Short: "Say how a deed ended that nobody can prove", Args: cobra.ExactArgs(1),
 		Long: `Close a job whose outcome is Unknown, after you have looked at its device. It answers the question that holds up the work: settled as Succeeded, the
-step counts as done and the plan goes on; settled as Failed, the plan is over and the agent makes another. Nothing is run again by this.
+step counts as done and the plan goes on; settled as Failed, the plan is over and the agent makes another. Nothing is run again by this. Where the
+work is over it is kept on the job alone.
 It is an Approval by your own credentials, so you must be a Person who may approve for the agent. The job keeps who said so, when, and why.`,
 		Example: "  kubectl nisse job settle job-0123456789abcdef -n nisse --as Failed --reason 'the file is not there'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,8 +88,20 @@ func settle(cmd *cobra.Command, cl client.WithWatch, key client.ObjectKey, how v
 	return settled(cmd, cl, &j, a, wait)
 }
 
-// asking is the gate that asks how the job ended.
+// asking is the gate that asks how the job ended. When the work is over none asks any more, and it is told to the one that let the deed run.
 func asking(ctx context.Context, cl client.Client, j *v1alpha1.DeviceJob) (*v1alpha1.Gate, error) {
+	var item v1alpha1.WorkItem
+	err := cl.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: j.Spec.WorkItem.Name}, &item)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	if err == nil && string(item.UID) == j.Spec.WorkItem.UID && item.Over() {
+		g := &v1alpha1.Gate{}
+		if err := cl.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: j.Spec.Gate.Name}, g); err != nil {
+			return nil, err
+		}
+		return g, nil
+	}
 	var all v1alpha1.GateList
 	if err := cl.List(ctx, &all, client.InNamespace(j.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: j.Spec.WorkItem.Name}); err != nil {
 		return nil, err

@@ -113,6 +113,46 @@ func TestJobSettle(t *testing.T) {
 	}
 }
 
+// Work that is over asks nobody any more: how its job ended is told to the gate that let it run.
+func TestJobSettleWhenTheWorkIsOver(t *testing.T) {
+	cfg, admin := apitest.Start(t)
+	ns := apitest.Namespace(t, admin)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &v1alpha1.WorkItem{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "w"}, Spec: v1alpha1.WorkItemSpec{Agent: "ops", Title: "t", Request: "do it", Source: v1alpha1.Source{Kind: v1alpha1.SourceKubernetes}}}
+	must(admin.Create(t.Context(), w))
+	digest := "sha256:" + strings.Repeat("0", 64)
+	g := &v1alpha1.Gate{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "w-rev-1"}, Spec: v1alpha1.GateSpec{
+		Agent: "ops", WorkItem: v1alpha1.ObjectRef{Name: "w", UID: string(w.UID)}, Kind: v1alpha1.GatePlan, Subject: v1alpha1.GateSubject{Kind: v1alpha1.SubjectPlan, Name: "w-rev-1", UID: "p"},
+		Revision: 1, Rule: "r", Digest: digest, Tier: v1alpha1.TierStandard, Title: "t", Message: "m", Required: 1,
+		Approvers: []string{"lucas"}, ExpiresAt: metav1.NewTime(time.Now().Add(time.Hour)), WindowSeconds: 60}}
+	must(admin.Create(t.Context(), g))
+	j := &v1alpha1.DeviceJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lost"}, Spec: v1alpha1.DeviceJobSpec{
+		Agent: "ops", AgentUID: "a", WorkItem: g.Spec.WorkItem, Device: "web1", ManifestDigest: digest, Capability: "fs.write", Args: "{}",
+		Deed: deed.Free("a", "lost"), Gate: v1alpha1.GateRef{Name: g.Name, UID: string(g.UID)}, Step: 1, Attempt: 1, ExpiresAt: metav1.NewTime(time.Now().Add(time.Hour))}}
+	must(admin.Create(t.Context(), j))
+	j.Status.State = v1alpha1.JobUnknown
+	must(admin.Status().Update(t.Context(), j))
+	settle := func() error {
+		_, _, err := run(t, "", "job", "settle", "lost", "--as", "Failed", "--wait", "0", "--kubeconfig", kubeconfig(t, cfg, ns))
+		return err
+	}
+	if err := settle(); err == nil || !strings.Contains(err.Error(), "no open gate asks") {
+		t.Errorf("while the work goes on: %v", err)
+	}
+	w.Spec.Close = true
+	must(admin.Update(t.Context(), w))
+	must(settle())
+	all := listed(t, admin, ns)
+	if len(all) != 1 || all[0].Spec.Gate != j.Spec.Gate || all[0].Spec.Digest != digest || all[0].Spec.Settle != v1alpha1.SettledFailed {
+		t.Errorf("got %+v", all)
+	}
+}
+
 func listed(t *testing.T, c client.Client, ns string) []v1alpha1.Approval {
 	t.Helper()
 	var all v1alpha1.ApprovalList

@@ -52,6 +52,11 @@ func (r *Reconciler) refuseLate(ctx context.Context, g *v1alpha1.Gate) error {
 		if a.Status.Reason != "" || slices.ContainsFunc(g.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Approval == a.Name }) {
 			continue
 		}
+		if settles, err := r.settleOver(ctx, g, a); err != nil {
+			return err
+		} else if settles {
+			continue
+		}
 		// The same gate or a namesake of it: the first two checks say which, in the words people read.
 		_, reason, message := policy.Judge(policy.Input{Gate: g, Approval: a})
 		if err := r.refuse(ctx, g, policy.Refusal{Approval: a, Reason: reason, Message: message}); err != nil {

@@ -9,16 +9,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/controllertest"
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/names"
 )
 
 // job of the bench's item that ended so.
 func (b *bench) job(step int32, state v1alpha1.JobState) *v1alpha1.DeviceJob {
-	id := deed.Approved("gate-uid", step, 1)
+	return b.jobOf(v1alpha1.GateRef{Name: "g", UID: "gate-uid"}, step, state)
+}
+
+// jobOf a gate.
+func (b *bench) jobOf(g v1alpha1.GateRef, step int32, state v1alpha1.JobState) *v1alpha1.DeviceJob {
+	id := deed.Approved(g.UID, step, 1)
 	j := &v1alpha1.DeviceJob{ObjectMeta: metav1.ObjectMeta{Namespace: b.NS, Name: names.Job(id)}, Spec: v1alpha1.DeviceJobSpec{
 		Agent: b.Agent.Name, AgentUID: string(b.Agent.UID), WorkItem: v1alpha1.ObjectRef{Name: b.Item.Name, UID: string(b.Item.UID)}, Device: "web1",
-		ManifestDigest: "sha256:" + strings.Repeat("0", 64), Capability: "fs.write", Args: "{}", Deed: id, Gate: v1alpha1.GateRef{Name: "g", UID: "gate-uid"}, Step: step, Attempt: 1,
+		ManifestDigest: "sha256:" + strings.Repeat("0", 64), Capability: "fs.write", Args: "{}", Deed: id, Gate: g, Step: step, Attempt: 1,
 		ExpiresAt: metav1.NewTime(b.now.Add(time.Hour)),
 	}}
 	b.Create(j)
@@ -96,5 +102,80 @@ func TestSettleByAnother(t *testing.T) {
 	b.refused(a, v1alpha1.ReasonNotAPerson)
 	if b.Read(j); j.Status.Settled != nil {
 		t.Errorf("settled: %+v", j.Status.Settled)
+	}
+}
+
+// A job whose work ended before anybody said how it did is settled by telling the gate that let it run, and in no other way.
+func TestSettleWhenTheWorkIsOver(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		by      string
+		change  func(*v1alpha1.ApprovalSpec)
+		working bool // the work is not over
+		state   v1alpha1.JobState
+		reason  string // empty: it counts
+	}{
+		{name: "by who may approve", by: "lucas"},
+		{name: "by somebody who is nobody", by: "mallory", reason: v1alpha1.ReasonNotAPerson},
+		{name: "about another gate", by: "lucas", change: func(s *v1alpha1.ApprovalSpec) { s.Gate.UID = "another" }, reason: v1alpha1.ReasonOtherGate},
+		{name: "about other steps", by: "lucas", change: func(s *v1alpha1.ApprovalSpec) { s.Digest = "sha256:" + strings.Repeat("f", 64) }, reason: v1alpha1.ReasonDigestMismatch},
+		{name: "without saying how it ended", by: "lucas", change: func(s *v1alpha1.ApprovalSpec) { s.Settle = "" }, reason: v1alpha1.ReasonGateDecided},
+		{name: "while the halt asks", by: "lucas", working: true, reason: v1alpha1.ReasonGateDecided},
+		{name: "what is proven", by: "lucas", state: v1alpha1.JobFailed, reason: v1alpha1.ReasonGateDecided},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.state == "" {
+				tc.state = v1alpha1.JobUnknown
+			}
+			b := newBench(t)
+			g := b.Gate(b.Plan(1, controllertest.Report), b.now)
+			b.Approval(g, "lucas", v1alpha1.DecisionApprove, nil)
+			b.must(g)
+			b.outcome(g, v1alpha1.GateApproved)
+			j := b.jobOf(v1alpha1.GateRef{Name: g.Name, UID: string(g.UID)}, 1, tc.state)
+			other := b.job(2, v1alpha1.JobUnknown)
+			b.Update(b.Item, func() { b.Item.Spec.Close = !tc.working })
+			b.must(g)
+			if b.Read(j); j.Status.Settled != nil {
+				t.Fatalf("settled before anybody said anything: %+v", j.Status.Settled)
+			}
+			a := b.Approval(g, tc.by, v1alpha1.DecisionApprove, func(s *v1alpha1.ApprovalSpec) {
+				s.Answer, s.Settle, s.Text = v1alpha1.AnswerContinue, v1alpha1.SettledFailed, "I looked"
+				if tc.change != nil {
+					tc.change(s)
+				}
+			})
+			writes := countWrites(b)
+			b.must(g)
+			once := *writes
+			b.must(g)
+			b.refused(a, tc.reason)
+			if once != 1 || *writes != 1 {
+				t.Errorf("%d writes, then %d", once, *writes-once)
+			}
+			var want *v1alpha1.JobSettlement
+			if tc.reason == "" {
+				want = &v1alpha1.JobSettlement{As: v1alpha1.SettledFailed, Answer: v1alpha1.AnswerContinue, Person: "lucas", Approval: a.Name,
+					Gate: v1alpha1.GateRef{Name: g.Name, UID: string(g.UID)}, Reason: "I looked", At: a.CreationTimestamp}
+			}
+			if b.Read(j); cmp.Diff(want, j.Status.Settled) != "" {
+				t.Errorf("(-want +got):\n%s", cmp.Diff(want, j.Status.Settled))
+			}
+			if b.Read(other); other.Status.Settled != nil {
+				t.Errorf("another gate's job was settled too: %+v", other.Status.Settled)
+			}
+			// Said once more, it changes nothing, and is told so.
+			late := b.Approval(g, "lucas", v1alpha1.DecisionApprove, func(s *v1alpha1.ApprovalSpec) {
+				s.Answer, s.Settle = v1alpha1.AnswerContinue, v1alpha1.SettledSucceeded
+			})
+			if tc.reason != "" {
+				return
+			}
+			b.must(g)
+			b.refused(late, v1alpha1.ReasonGateDecided)
+			if b.Read(j); j.Status.Settled.As != v1alpha1.SettledFailed {
+				t.Errorf("settled twice: %+v", j.Status.Settled)
+			}
+		})
 	}
 }

@@ -34,9 +34,18 @@ type Check func(Input) (reason, message string, violated bool)
 // Chain in the order people are told.
 var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices, AnswerFits, SettleFits, FirstVote}
 
+// ChainOver is for who says how a deed ended whose work is over. Its gate was decided long ago, and everything about who says so, and how, counts as it
+// did then.
+var ChainOver = []Check{SameGate, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices}
+
 // Judge runs the chain. Without a violation it returns the Person who decided.
-func Judge(in Input) (person, reason, message string) {
-	for _, c := range Chain {
+func Judge(in Input) (person, reason, message string) { return judge(Chain, in) }
+
+// JudgeOver runs ChainOver.
+func JudgeOver(in Input) (person, reason, message string) { return judge(ChainOver, in) }
+
+func judge(chain []Check, in Input) (person, reason, message string) {
+	for _, c := range chain {
 		if reason, message, violated := c(in); violated {
 			return "", reason, message
 		}
