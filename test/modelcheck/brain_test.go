@@ -93,7 +93,7 @@ func (h *house) sensible(it doors.Item, result string) model.Answer {
 		return model.Answer{Calls: []model.Call{h.plan()}}
 	}
 	switch {
-	case strings.Contains(result, judge.ApprovalEnded) || strings.Contains(result, judge.PlanOver):
+	case strings.Contains(result, judge.ApprovalEnded) || strings.Contains(result, judge.PlanOver) || strings.Contains(result, nagging):
 		return again() // the state does not tell that an approval has run out, the answer does
 	case p == nil || p.Closed || p.State == "Rejected" || p.State == "Expired" || p.State == "Superseded":
 		return again()

@@ -150,7 +150,7 @@ func (h *house) call(r *request, c judge.Call) {
 		r.job, r.stage = d.Job.Name, settling
 	case judge.Ask:
 		if h.proposed(c.Args) {
-			r.ends(refused("Nagging"))
+			r.ends(refused(nagging))
 			return
 		}
 		h.asked++

@@ -207,6 +207,9 @@ func (w *world) submit() {
 	w.propose(false, all...)
 }
 
+// nagging is how a call is refused that was asked about before.
+const nagging = "Nagging"
+
 // proposed tells whether the very same was asked about before. A person who approves that anew wants it done again, and then it counts twice.
 func (w *world) proposed(args string) bool {
 	return slices.ContainsFunc(w.cluster.plans, func(p api.Plan) bool {
