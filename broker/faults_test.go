@@ -136,21 +136,6 @@ func TestAHeldBackInformerNamesTheWrongItem(t *testing.T) {
 	r.ran(1)
 }
 
-// A stop that arrives after the judge looked, while the job is being written, still comes before the signature.
-func TestAStopBetweenJudgingAndSigning(t *testing.T) {
-	r := newRig(t, options{faults: true})
-	p := r.submit("c1", "a")
-	g := r.approve(p)
-	j := r.pendingJob(p, g)
-	r.spec(r.item, func() { r.item.Spec.Stop = &v1alpha1.StopRequest{ID: "s1"} })
-	r.broker.dispatcher.Resolve(t.Context(), r.api)
-	r.ran(0)
-	r.status(r.item, func() { r.item.Status.AnsweredStop = "s1" }) // a person said continue
-	r.broker.dispatcher.Resolve(t.Context(), r.api)
-	r.ran(1)
-	r.jobIs(j, v1alpha1.JobSucceeded)
-}
-
 // pendingJob is what a broker leaves behind that dies right after it recorded that step 1 was asked for.
 func (r *rig) pendingJob(p *v1alpha1.Plan, g *v1alpha1.Gate) *v1alpha1.DeviceJob {
 	r.t.Helper()

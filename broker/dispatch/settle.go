@@ -51,60 +51,95 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 	return d.send(ctx, j)
 }
 
-// send signs and sends after one more live look: since the judge looked, a job was written and a device asked.
-func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.ToolResult, error) {
+// sendable is what a job is sent by, as it was when it was last looked at.
+type sendable struct {
+	world   judge.World
+	force   judge.Force
+	allowed judge.Allowed
+	target  devices.Target
+}
+
+// barredError says why a job may not be sent now.
+type barredError struct{ because string }
+
+func (e *barredError) Error() string { return "It was not sent: " + e.because }
+
+// sendable looks live whether the job may be sent; a *barredError when it may not.
+func (d *Dispatcher) sendable(ctx context.Context, j *v1alpha1.DeviceJob) (sendable, error) {
 	w, err := d.Live.World(ctx, j.Spec.Agent, j.Spec.WorkItem.Name, j.Spec.Device)
 	if err != nil {
-		return doors.ToolResult{}, err
+		return sendable{}, err
 	}
 	if no := judge.StillGood(j, w); no != nil {
-		return waiting(j, "It was not sent: "+no.Message), nil
+		return sendable{}, &barredError{no.Message}
 	}
 	f, no := judge.InForce(w)
 	if no != nil {
-		return waiting(j, "It was not sent: "+no.Message), nil
-	}
-	dev := w.Device
-	t, err := devices.TargetOf(dev)
-	if err != nil {
-		return d.unreachable(ctx, j, err.Error())
+		return sendable{}, &barredError{no.Message}
 	}
 	allowed, no := judge.Allows(w)
 	if no != nil {
-		return waiting(j, "It was not sent: "+no.Message), nil
+		return sendable{}, &barredError{no.Message}
 	}
-	// A device that lacks the manifest would refuse this deed for good.
-	if !d.Registry.Holds(dev.Name, allowed.Digest) {
-		if err := d.Registry.Ready(ctx, dev, signed(allowed)); err != nil {
+	t, err := devices.TargetOf(w.Device)
+	if err != nil {
+		return sendable{}, &barredError{err.Error()}
+	}
+	return sendable{w, f, allowed, t}, nil
+}
+
+// send signs and sends after one more live look, since the judge looked before a job was written and a device asked. The device is told what it lacks
+// before that look, or between two: it may take its time, and people may say stop meanwhile.
+func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.ToolResult, error) {
+	now, err := d.sendable(ctx, j)
+	if dev := now.world.Device; err == nil && !d.Registry.Holds(dev.Name, now.allowed.Digest) { // it would refuse this deed for good
+		if err := d.Registry.Ready(ctx, dev, signed(now.allowed)); err != nil {
 			return d.unreachable(ctx, j, d.unusable(dev.Name, err).Message)
 		}
+		now, err = d.sendable(ctx, j)
 	}
+	var barred *barredError
+	if errors.As(err, &barred) {
+		return waiting(j, barred.Error()), nil
+	}
+	if err != nil {
+		return doors.ToolResult{}, err
+	}
+	dev := now.world.Device
 	if err := d.Fence.Held(ctx); err != nil {
 		return doors.ToolResult{}, err
 	}
-	r := request(j, f.Gate.Status.Statement, w.Item.Correlation(), d.Now())
-	sending, cancel := context.WithTimeout(ctx, patience(allowed, j))
+	sending, cancel := context.WithTimeout(ctx, patience(now.allowed, j))
 	defer cancel()
 	crashpoint.Hit("broker.dispatch.before")
 	stop := d.Meter.Dispatch()
 	var a wire.Answer
+	asked := false
 	err = d.Registry.Heard(sending, dev, func() (err error) {
-		a, err = d.Devices.Call(sending, t, r)
+		if asked { // it did not listen, and got its manifest since
+			if now, err = d.sendable(ctx, j); err != nil {
+				return err
+			}
+		}
+		asked = true
+		a, err = d.Devices.Call(sending, now.target, request(j, now.force.Gate.Status.Statement, now.world.Item.Correlation(), d.Now()))
 		return err
-	}, signed(allowed))
+	}, signed(now.allowed))
 	stop()
 	crashpoint.Hit("broker.dispatch.after")
 	switch {
+	case errors.As(err, &barred):
+		return waiting(j, barred.Error()), nil
 	case errors.Is(err, devices.ErrNotSent):
 		return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 	case err != nil:
 		// The request may have arrived and the answer been lost on the way: the device's table knows.
-		if a, err = d.ask(ctx, dev, t, j); err != nil {
+		if a, err = d.ask(ctx, dev, now.target, j); err != nil {
 			return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 		}
 	}
 	d.doubt(dev.Name, a)
-	return d.take(ctx, t, j, a)
+	return d.take(ctx, now.target, j, a)
 }
 
 // patience is how long to wait for the device: the call's own time and some.

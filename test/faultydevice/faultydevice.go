@@ -78,6 +78,10 @@ type Fault struct {
 	Executable string
 	// WouldRefuse the calls that are asked about.
 	WouldRefuse wire.Reason
+	// Deaf devices hold no manifest when they are called, and listen to nobody.
+	Deaf bool
+	// Telling, when set, is called before a status is told.
+	Telling func()
 	// Gate, when set, is waited for before a deed runs, or such a question is answered.
 	Gate <-chan struct{}
 }
@@ -186,6 +190,10 @@ func (d *Device) call(w http.ResponseWriter, req *http.Request) {
 		d.answer(w, wire.Answer{State: wire.Refused, Reason: wire.BadSignature, Message: err.Error()})
 		return
 	}
+	if f.Deaf {
+		d.answer(w, wire.Answer{State: wire.Refused, Reason: wire.NoManifest, Message: "none is held"})
+		return
+	}
 	if f.Gate != nil {
 		<-f.Gate
 	}
@@ -273,8 +281,12 @@ func (d *Device) ask(w http.ResponseWriter, req *http.Request) {
 }
 
 func (d *Device) status(w http.ResponseWriter, req *http.Request) {
-	if d.faults().Silent {
+	f := d.faults()
+	if f.Silent {
 		cutOff()
+	}
+	if f.Telling != nil {
+		f.Telling()
 	}
 	q, ok := d.query(w, req)
 	if !ok {
