@@ -238,6 +238,9 @@ func TestEveryFieldIsBound(t *testing.T) {
 		})
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[wire.Approved]()) {
+		if f.Name == "Signature" { // where it is demanded: TestStolenClusterWithoutThePersonsKey
+			continue
+		}
 		t.Run("approved "+f.Name, func(t *testing.T) {
 			w := newWorld(t)
 			r := w.one("gate", w.write("target", "pwned"))

@@ -30,6 +30,7 @@ type Held struct {
 	root ed25519.PublicKey
 	// request and approval keys, parsed once.
 	request, approval []ed25519.PublicKey
+	persons           map[string][]ed25519.PublicKey
 }
 
 // Open an envelope that the root key signed. Whether the device may hold it is for Set.Accept to say.
@@ -46,7 +47,8 @@ func Open(envelope string, root ed25519.PublicKey) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Held{Manifest: m, Digest: digest, Envelope: envelope, Ends: end.Unix(), root: root, request: m.Keys.RequestKeys(), approval: m.Keys.ApprovalKeys()}, nil
+	return &Held{Manifest: m, Digest: digest, Envelope: envelope, Ends: end.Unix(), root: root, request: m.Keys.RequestKeys(), approval: m.Keys.ApprovalKeys(),
+		persons: m.Keys.PersonKeys()}, nil
 }
 
 // RequestKeys whose requests under this manifest are looked at.
@@ -54,6 +56,9 @@ func (h *Held) RequestKeys() []ed25519.PublicKey { return h.request }
 
 // ApprovalKeys whose statements count under this manifest.
 func (h *Held) ApprovalKeys() []ed25519.PublicKey { return h.approval }
+
+// PersonKeys by the names of Persons, whose own signatures count under this manifest.
+func (h *Held) PersonKeys() map[string][]ed25519.PublicKey { return h.persons }
 
 // Trusts tells whether a key is one of the manifest's request keys.
 func (h *Held) Trusts(by ed25519.PublicKey) bool {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"nisse.io/nisse/device/deeds"
 	"nisse.io/nisse/device/manifests"
@@ -91,8 +93,6 @@ func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool)
 	switch {
 	case taken:
 		return refuse(wire.DeedConflict, "the deed's ID was used for another call")
-	case errors.Is(err, manifest.ErrPersonSignature):
-		return refuse(wire.NeedsSignature, "%s", err)
 	case err != nil && !errors.Is(err, manifest.ErrNotAllowed):
 		return refuse(wire.BadArgs, "%s", err)
 	case err != nil:
@@ -115,10 +115,25 @@ func (s *Server) weigh(r wire.Request, h *manifests.Held, now int64, taken bool)
 	if err := statement.Covers(a.Step, a.Attempt, r.Call(), s.clock.Latest(now)); err != nil {
 		return refuse(wire.NotCovered, "%s", err)
 	}
+	if allowed.Signature == manifest.PersonSignature {
+		consent, err := statement.Consented(a.Signature, h.PersonKeys())
+		if err == nil {
+			err = consent.Ended(s.clock.Latest(now))
+		}
+		if err != nil {
+			return refuse(wire.NeedsSignature, "the manifest demands the own signature of a person (%s) for this, whatever the cluster says: %s; to give one: kubectl nisse approve <gate> --key <file>",
+				names(h.Keys.Persons), err)
+		}
+	}
 	if r.Deed != deed.Approved(a.GateUID, a.Step, a.Attempt) {
 		return refuse(wire.WrongDeed, "the deed's ID is not that of attempt %d at step %d of gate %s", a.Attempt, a.Step, a.GateUID)
 	}
 	return allowed, approved{approvers: statement.Approvers, executable: statement.Executable(a.Step)}, "", ""
+}
+
+// names of the people whose keys a manifest holds.
+func names(persons map[string][]string) string {
+	return strings.Join(slices.Sorted(maps.Keys(persons)), ", ")
 }
 
 // outOfTurn tells why a step may not run now, as far as this device can know: the statement approved calls in an order, each to succeed

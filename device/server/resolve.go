@@ -71,8 +71,6 @@ func (s *Server) resolve(h *manifests.Held, resolver *capability.Resolver, c wir
 	}
 	v, err := h.Check(c.Capability, c.Args)
 	switch {
-	case errors.Is(err, manifest.ErrPersonSignature):
-		return refuse(wire.NeedsSignature, err.Error())
 	case errors.Is(err, manifest.ErrNotAllowed):
 		return refuse(wire.NotAllowed, err.Error())
 	case err != nil:

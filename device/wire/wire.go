@@ -85,6 +85,8 @@ type Approved struct {
 	Attempt int32  `json:"attempt"`
 	// Statement is the manager's envelope (internal/approval.Statement).
 	Statement string `json:"statement"`
+	// Signature is a Person's own envelope (internal/approval.Consent), where the call's rule demands one.
+	Signature string `json:"signature,omitempty"`
 }
 
 // Call that the request asks for.
@@ -131,9 +133,9 @@ const (
 	DeedConflict      Reason = "DeedConflict"      // the deed's ID was used for another call
 	BadArgs           Reason = "BadArgs"           // malformed arguments
 	NotAllowed        Reason = "NotAllowed"        // the manifest does not list it
-	NeedsSignature    Reason = "NeedsSignature"    // its rule demands a person's own signature, which this version cannot check
 	NeedsApproval     Reason = "NeedsApproval"     // no statement came with it
 	NotCovered        Reason = "NotCovered"        // the statement is not trusted or does not cover this call
+	NeedsSignature    Reason = "NeedsSignature"    // its rule demands a person's own signature, and none came that covers this call
 	WrongDeed         Reason = "WrongDeed"         // the deed's ID is not the one of this gate, step and attempt
 	Busy              Reason = "Busy"              // too many calls at once; ask again
 	AuditUnwritable   Reason = "AuditUnwritable"   // the audit cannot be written; nothing that needs approval runs

@@ -24,6 +24,8 @@ import (
 const (
 	// TypeStatement is the manager's "these calls were approved".
 	TypeStatement = "application/vnd.nisse.statement.v1+json"
+	// TypeConsent is a Person's own "I want these calls to run".
+	TypeConsent = "application/vnd.nisse.consent.v1+json"
 	// TypeRequest is the broker's "please do this".
 	TypeRequest = "application/vnd.nisse.request.v1+json"
 	// TypeAnswer is the device's "this is what happened".

@@ -234,6 +234,15 @@ func (k Keys) RequestKeys() []ed25519.PublicKey { return trusted(k.Request) }
 // ApprovalKeys whose statements count.
 func (k Keys) ApprovalKeys() []ed25519.PublicKey { return trusted(k.Approval) }
 
+// PersonKeys are the Persons' own, by name.
+func (k Keys) PersonKeys() map[string][]ed25519.PublicKey {
+	all := make(map[string][]ed25519.PublicKey, len(k.Persons))
+	for name, keys := range k.Persons {
+		all[name] = trusted(keys)
+	}
+	return all
+}
+
 func (c Command) validate(maxTimeout int) error {
 	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) || path.Clean(c.Argv[0]) != c.Argv[0] || strings.ContainsAny(c.Argv[0], "{}") {
 		return errors.New("argv must begin with the absolute path of a program")

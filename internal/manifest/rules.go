@@ -19,8 +19,8 @@ type Rule struct {
 	Tier Tier `json:"tier,omitempty"`
 	// Irreversible calls are flagged to whoever decides.
 	Irreversible bool `json:"irreversible,omitempty"`
-	// Signature demands that a Person's own key (Keys.Persons) has signed the approval, beside the manager's. As long as nothing can check
-	// one, Check refuses such calls: see ErrPersonSignature.
+	// Signature demands that a Person's own key (Keys.Persons) has signed the approval, beside the manager's. Check says so in its verdict;
+	// who lets the call run verifies it.
 	Signature Signature `json:"signature,omitempty"`
 }
 

@@ -238,6 +238,9 @@ func (d *Device) do(r wire.Request, f Fault) wire.Answer {
 	if v.Approval == manifest.Required && !d.covered(r) {
 		return refuse(wire.NotCovered)
 	}
+	if v.Signature == manifest.PersonSignature && !d.consented(r) {
+		return refuse(wire.NeedsSignature)
+	}
 	if want := d.executable(r); want != "" && want != program(f) {
 		return refuse(wire.ExecutableChanged)
 	}
@@ -259,6 +262,15 @@ func (d *Device) covered(r wire.Request) bool {
 	}
 	s, err := approval.Verify(r.Approved.Statement, []ed25519.PublicKey{d.approval})
 	return err == nil && s.GateUID == r.Approved.GateUID && s.Covers(r.Approved.Step, r.Approved.Attempt, r.Call(), time.Now().Unix()) == nil
+}
+
+func (d *Device) consented(r wire.Request) bool {
+	s, err := approval.Verify(r.Approved.Statement, []ed25519.PublicKey{d.approval})
+	if err != nil {
+		return false
+	}
+	c, err := s.Consented(r.Approved.Signature, d.Manifest.Keys.PersonKeys())
+	return err == nil && c.Ended(time.Now().Unix()) == nil
 }
 
 func (d *Device) ask(w http.ResponseWriter, req *http.Request) {
