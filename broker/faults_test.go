@@ -18,6 +18,7 @@ import (
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/internal/deed"
 	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/names"
 	"nisse.io/nisse/test/apitest"
 	"nisse.io/nisse/test/faultydevice"
@@ -146,7 +147,7 @@ func (r *rig) jobUntil(p *v1alpha1.Plan, g *v1alpha1.Gate, ends time.Time) *v1al
 	r.t.Helper()
 	id, s := deed.Approved(string(g.UID), 1, 1), p.Spec.Steps[0]
 	j := &v1alpha1.DeviceJob{ObjectMeta: r.meta(names.Job(id)), Spec: v1alpha1.DeviceJobSpec{
-		Agent: "ops", AgentUID: string(r.agent.UID), WorkItem: p.Spec.WorkItem, Device: s.Device, ManifestDigest: s.ManifestDigest, Capability: s.Capability, Args: s.Args,
+		Agent: "ops", AgentUID: string(r.agent.UID), WorkItem: p.Spec.WorkItem, Device: s.Device, DeviceKey: dsse.EncodeKey(r.target.Key), ManifestDigest: s.ManifestDigest, Capability: s.Capability, Args: s.Args,
 		Deed: id, Gate: v1alpha1.GateRef{Name: g.Name, UID: string(g.UID)}, Step: 1, Attempt: 1, ExpiresAt: metav1.NewTime(ends)}}
 	j.Labels = map[string]string{v1alpha1.LabelAgent: "ops", v1alpha1.LabelWorkItem: r.item.Name}
 	r.create(j)

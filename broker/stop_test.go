@@ -3,10 +3,13 @@ package broker
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/test/faultydevice"
 )
 
@@ -58,5 +61,44 @@ func TestAStopWhileTheDeviceIsAsked(t *testing.T) {
 			r.ran(1)
 			r.jobIs(j, v1alpha1.JobSucceeded)
 		})
+	}
+}
+
+// A machine that was set up anew has the name and another key. It knows nothing of what the one before it was asked, and so proves nothing about it:
+// the deed is not sent to it, and nobody says that it never ran.
+func TestAMachineThatWasReplaced(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		ended time.Duration // since the job's time was over
+		want  v1alpha1.JobState
+	}{{"when its time is over", time.Minute, ""}, {"long after", 2 * time.Hour, v1alpha1.JobUnknown}} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, options{faults: true})
+			p := r.submit("c1", "a")
+			g := r.approve(p)
+			j := r.jobUntil(p, g, time.Now().Add(-tc.ended))
+			another := faultydevice.New(t, "web1", public(r.request), public(r.approver))
+			d := &v1alpha1.Device{ObjectMeta: r.meta("web1")}
+			r.spec(d, func() {
+				d.Spec.URL, d.Spec.PublicKey = another.URL, dsse.EncodeKey(public(another.Key))
+			})
+			r.broker.dispatcher.Resolve(t.Context(), r.api)
+			r.jobIs(j, tc.want)
+			if n := another.Approved(); n != 0 {
+				t.Errorf("%d deeds ran on the new machine", n)
+			}
+		})
+	}
+}
+
+// A job bears the key of the machine that was asked.
+func TestAJobNamesItsMachine(t *testing.T) {
+	r := newRig(t, options{faults: true})
+	r.approve(r.submit("c1", "a"))
+	r.want(r.do("c2", "fs_write", writeArgs("a", "x")), doors.Done, "")
+	var all v1alpha1.DeviceJobList
+	must(t, r.api.List(t.Context(), &all, client.InNamespace(r.ns)))
+	if len(all.Items) != 1 || all.Items[0].Spec.DeviceKey != dsse.EncodeKey(r.target.Key) {
+		t.Errorf("got %+v", all.Items)
 	}
 }

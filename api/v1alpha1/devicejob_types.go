@@ -34,6 +34,11 @@ type DeviceJobSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Device string `json:"device"`
+	// deviceKey of the machine that it goes to, as the Device had it. Another machine that gets the device's name later knows nothing of this deed,
+	// and so cannot prove that it never ran.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
+	DeviceKey string `json:"deviceKey,omitempty"`
 	// manifestDigest the device must hold.
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
 	ManifestDigest string `json:"manifestDigest"`

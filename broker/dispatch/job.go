@@ -66,7 +66,7 @@ func (d *Dispatcher) job(c judge.Call, w judge.World, f judge.Force, dec judge.D
 		Spec: v1alpha1.DeviceJobSpec{
 			Agent: w.Agent.Name, AgentUID: string(w.Agent.UID), WorkItem: v1alpha1.ObjectRef{Name: w.Item.Name, UID: string(w.Item.UID)},
 			// The plan's bytes, which were approved, not the caller's, which merely equal them.
-			Device: s.Device, ManifestDigest: s.ManifestDigest, Capability: s.Capability, Args: s.Args,
+			Device: s.Device, DeviceKey: w.Device.Spec.PublicKey, ManifestDigest: s.ManifestDigest, Capability: s.Capability, Args: s.Args,
 			Deed: id, Gate: v1alpha1.GateRef{Name: f.Gate.Name, UID: string(f.Gate.UID)}, Step: dec.Step, Attempt: dec.Attempt,
 			ExpiresAt: metav1.NewTime(ends),
 		},
@@ -78,14 +78,14 @@ func (d *Dispatcher) job(c judge.Call, w judge.World, f judge.Force, dec judge.D
 }
 
 // existing returns the job that bears the name already: asked for before, by this broker or the one before it. It must be the same
-// deed to the byte but for its time.
+// deed to the byte but for its time and the machine, which may have been replaced.
 func (d *Dispatcher) existing(ctx context.Context, want *v1alpha1.DeviceJob) (*v1alpha1.DeviceJob, error) {
 	got := &v1alpha1.DeviceJob{}
 	if err := d.Live.API.Get(ctx, client.ObjectKeyFromObject(want), got); err != nil {
 		return nil, err
 	}
 	same := want.Spec
-	same.ExpiresAt = got.Spec.ExpiresAt
+	same.ExpiresAt, same.DeviceKey = got.Spec.ExpiresAt, got.Spec.DeviceKey
 	if got.Spec != same {
 		return nil, fmt.Errorf("job %s exists and is another deed; nothing was sent", got.Name)
 	}

@@ -38,6 +38,9 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 	if err != nil {
 		return d.unreachable(ctx, j, err.Error())
 	}
+	if why := replaced(j, dev); why != "" {
+		return d.unreachable(ctx, j, why)
+	}
 	a, err := d.ask(ctx, dev, t, j)
 	if err != nil {
 		return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
@@ -49,6 +52,14 @@ func (d *Dispatcher) settle(ctx context.Context, j *v1alpha1.DeviceJob, fresh bo
 		return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobExpired, Message: "The device proves that it never ran; its time is over."}, 0)
 	}
 	return d.send(ctx, j)
+}
+
+// replaced tells that another machine has the device's name now than when the job was made. What that one says of the deed is true and proves nothing.
+func replaced(j *v1alpha1.DeviceJob, dev *v1alpha1.Device) string {
+	if j.Spec.DeviceKey == "" || j.Spec.DeviceKey == dev.Spec.PublicKey { // jobs of a version that did not write it have none
+		return ""
+	}
+	return fmt.Sprintf("The machine that had the name %s when this was asked for was replaced by another, so it cannot be asked.", j.Spec.Device)
 }
 
 // sendable is what a job is sent by, as it was when it was last looked at.
@@ -72,6 +83,9 @@ func (d *Dispatcher) sendable(ctx context.Context, j *v1alpha1.DeviceJob) (senda
 	}
 	if no := judge.StillGood(j, w); no != nil {
 		return sendable{}, &barredError{no.Message}
+	}
+	if why := replaced(j, w.Device); why != "" {
+		return sendable{}, &barredError{why}
 	}
 	f, no := judge.InForce(w)
 	if no != nil {
