@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,14 +10,13 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"nisse.io/nisse/device/wire"
+	"nisse.io/nisse/internal/canonical"
 )
 
 // envelope tells whether a body has the form of an envelope at all.
 func envelope(body []byte) error {
 	var e dsse.Envelope
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&e); err != nil {
+	if err := canonical.Strict(body, &e); err != nil {
 		return fmt.Errorf("not an envelope: %w", err)
 	}
 	return nil

@@ -1,13 +1,13 @@
 package wire
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 
+	"nisse.io/nisse/internal/canonical"
 	"nisse.io/nisse/internal/checkpoint"
 	"nisse.io/nisse/internal/dsse"
 )
@@ -243,9 +243,7 @@ func open(envelope []byte, payloadType string, trusted []ed25519.PublicKey, out 
 		_ = json.Unmarshal(raw, out) // as far as it goes: the deed's ID, for the refusal
 		return by, fmt.Errorf("%w: %d, want %d", ErrVersion, v.V, Version)
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(out); err != nil {
+	if err := canonical.Strict(raw, out); err != nil {
 		return nil, fmt.Errorf("%w: payload: %w", dsse.ErrRefused, err)
 	}
 	return by, nil

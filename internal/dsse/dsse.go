@@ -3,7 +3,6 @@
 package dsse
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ed25519"
@@ -93,7 +92,7 @@ func Verify(envelope []byte, payloadType string, trusted []ed25519.PublicKey, ou
 		return nil, fmt.Errorf("%w: no key is trusted for %s", ErrRefused, payloadType)
 	}
 	var e dsse.Envelope
-	if err := strict(envelope, &e); err != nil {
+	if err := canonical.Strict(envelope, &e); err != nil {
 		return nil, fmt.Errorf("%w: not an envelope: %w", ErrRefused, err)
 	}
 	if e.PayloadType != payloadType {
@@ -114,22 +113,10 @@ func Verify(envelope []byte, payloadType string, trusted []ed25519.PublicKey, ou
 	if !canonical.Equal(payload) {
 		return nil, fmt.Errorf("%w: payload is not canonical JSON", ErrRefused)
 	}
-	if err := strict(payload, out); err != nil {
+	if err := canonical.Strict(payload, out); err != nil {
 		return nil, fmt.Errorf("%w: payload: %w", ErrRefused, err)
 	}
 	return accepted[0].Public.(ed25519.PublicKey), nil
-}
-
-func strict(b []byte, out any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(out); err != nil {
-		return err
-	}
-	if d.More() {
-		return errors.New("data after the value")
-	}
-	return nil
 }
 
 // EncodeKey writes a public key as people pass it around: standard base64 of its 32 bytes.

@@ -86,7 +86,7 @@ type arguments interface {
 // reader of canonical JSON into one type of arguments.
 func reader[T arguments](text string) (any, error) {
 	var a T
-	if err := strict([]byte(text), &a); err != nil {
+	if err := canonical.Strict([]byte(text), &a); err != nil {
 		return nil, err
 	}
 	return a, a.check()

@@ -4,9 +4,7 @@
 package manifest
 
 import (
-	"bytes"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -159,7 +157,7 @@ func parseJSON(text []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	var m Manifest
-	if err := strict(c, &m); err != nil {
+	if err := canonical.Strict(c, &m); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	if err := m.validate(); err != nil {
@@ -313,18 +311,6 @@ func (s Slot) validate() error {
 		}
 	default:
 		return fmt.Errorf("type %q: want word, integer, path or enum", s.Type)
-	}
-	return nil
-}
-
-func strict(b []byte, out any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(out); err != nil {
-		return err
-	}
-	if d.More() {
-		return errors.New("data after the value")
 	}
 	return nil
 }

@@ -3,8 +3,6 @@
 package chain
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -82,10 +80,8 @@ func Decode(body string) (Row, error) {
 	if !canonical.Equal([]byte(body)) {
 		return Row{}, fmt.Errorf("audit row is not canonical JSON")
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(body)))
-	d.DisallowUnknownFields()
 	var r Row
-	if err := d.Decode(&r); err != nil {
+	if err := canonical.Strict([]byte(body), &r); err != nil {
 		return Row{}, fmt.Errorf("audit row: %w", err)
 	}
 	if r.V != Version {
