@@ -43,9 +43,19 @@ func (r *Registry) audit(ctx context.Context, d *v1alpha1.Device) {
 	if err != nil {
 		return // its Online condition tells
 	}
+	defer func() {
+		if ctx.Err() != nil { // broken off; the look that comes next does it
+			r.mu.Lock()
+			delete(r.asked, d.Name)
+			r.mu.Unlock()
+		}
+	}()
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	o, reply, err := r.client.Checkpoint(asking, t, kept.Rows, kept.Root)
+	if ctx.Err() != nil {
+		return
+	}
 	if r.silence(ctx, d, err); err != nil {
 		return
 	}

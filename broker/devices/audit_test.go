@@ -2,6 +2,7 @@ package devices
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -53,8 +54,9 @@ type rig struct {
 	digest   string
 	file     string
 	calls    int
-	// instead of the device's own, the answer about a checkpoint; nil for that.
+	// instead of the device's own, the answer about a checkpoint, or at another path that is slow; nil for the device's.
 	instead http.HandlerFunc
+	slow    string
 }
 
 func (r *rig) must(err error) {
@@ -86,7 +88,7 @@ limits: {writeBytes: 1, outputBytes: 1000, timeoutSeconds: 60}`, dsse.EncodeKey(
 	_, err = d.Install(t.Context(), o.Spec.Signature)
 	r.must(err)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if r.instead != nil && q.URL.Path == "/v1/checkpoint" {
+		if r.instead != nil && q.URL.Path == cmp.Or(r.slow, "/v1/checkpoint") {
 			r.instead(w, q)
 			return
 		}

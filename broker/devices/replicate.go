@@ -53,17 +53,17 @@ func (r *Registry) replicate(ctx context.Context, d *v1alpha1.Device, t Target, 
 	if r.replicas.store == nil || err != nil || o.At.Rows == 0 || checkpoint.Judge(kept, o) != nil {
 		return // what is wrong has been brought to the manager
 	}
-	ctx, cancel := context.WithTimeout(ctx, replicateTimeout)
+	taking, cancel := context.WithTimeout(ctx, replicateTimeout)
 	defer cancel()
 	a := replica.Audit{Device: d.Name, Key: t.Key, Kept: kept, Now: o.At}
 	before := r.replicas.store.Rows(a)
-	rows, err := r.replicas.store.Take(ctx, a, func(ctx context.Context, after int64) ([]string, bool, error) { return r.client.Rows(ctx, t, after) })
+	rows, err := r.replicas.store.Take(taking, a, func(ctx context.Context, after int64) ([]string, bool, error) { return r.client.Rows(ctx, t, after) })
 	r.replicas.rows.WithLabelValues(d.Name).Set(float64(rows))
 	r.replicas.behind.WithLabelValues(d.Name).Set(float64(max(0, o.At.Rows-rows)))
 	if rows > before {
 		telemetry.Changed(ctx, r.log, "device.audit_replicated", telemetry.Event{Cause: d.Name}, slog.Int64("rows", rows))
 	}
-	if err == nil {
+	if err == nil || ctx.Err() != nil { // the rest comes with the next look
 		return
 	}
 	reason := "Unwritable"

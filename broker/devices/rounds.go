@@ -29,7 +29,9 @@ type rounds struct {
 	mu sync.Mutex
 	// waiting devices and how to wake their rounds. nil until Run.
 	waiting map[string]chan struct{}
-	begin   func(device string, woken <-chan struct{})
+	// busy devices, with what can wait and how to break it off.
+	busy  map[string]context.CancelFunc
+	begin func(device string, woken <-chan struct{})
 }
 
 // wake the round of a device, or begin it.
@@ -49,6 +51,29 @@ func (o *rounds) wake(device string) {
 	case woken <- struct{}{}:
 	default: // a token lies there already
 	}
+	if stop := o.busy[device]; stop != nil {
+		stop()
+	}
+}
+
+// unlessWoken does what can wait with a device, and breaks it off when its round is woken: a revocation may have come, and a device gives its
+// audit as slowly as it likes.
+func (o *rounds) unlessWoken(ctx context.Context, device string, do func(context.Context)) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	o.mu.Lock()
+	woken := len(o.waiting[device]) > 0
+	if !woken {
+		o.busy[device] = stop
+	}
+	o.mu.Unlock()
+	if woken {
+		return
+	}
+	do(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.busy, device)
 }
 
 // end the round of a device that is gone, unless it was woken meanwhile.
@@ -111,7 +136,7 @@ func deviceOf(o any) string {
 func (r *Registry) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	r.rounds.mu.Lock()
-	r.rounds.waiting = map[string]chan struct{}{}
+	r.rounds.waiting, r.rounds.busy = map[string]chan struct{}{}, map[string]context.CancelFunc{}
 	r.rounds.begin = func(device string, woken <-chan struct{}) {
 		if ctx.Err() == nil {
 			all.Go(func() { r.tend(ctx, device, woken) })
@@ -161,7 +186,7 @@ func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{
 		if err := r.Ready(ctx, d); d.Spec.RevokedEpoch > d.Status.RevokedEpoch && err != nil {
 			wait = pressing
 		} else if err == nil {
-			r.audit(ctx, d)
+			r.rounds.unlessWoken(ctx, device, func(ctx context.Context) { r.audit(ctx, d) })
 		}
 	}
 }
