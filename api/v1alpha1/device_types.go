@@ -149,6 +149,7 @@ type DeviceStatus struct {
 // +kubebuilder:resource:categories=nisse,shortName=dev
 // +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.url`
 // +kubebuilder:printcolumn:name="Online",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].status`
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.conditions[?(@.type=="Online")].lastTransitionTime`
 // +kubebuilder:printcolumn:name="Audit",type=string,JSONPath=`.status.conditions[?(@.type=="AuditIntact")].reason`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Online")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
