@@ -6,6 +6,7 @@ import (
 
 	"maunium.net/go/mautrix/id"
 
+	"nisse.io/nisse/gateway/matrix"
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/testrig/homeserver"
@@ -107,4 +108,31 @@ func TestSickRoomHidesNoOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The approvals account belongs in every agent's room. One whose history cannot be read keeps it neither from reading nor from writing in
+// the others: plans would be hidden from everybody.
+func TestUnreadableRoomHidesNoOther(t *testing.T) {
+	t.Parallel()
+	w := build(t, homeserver.Shared(t), "unreadable")
+	other, err := w.you.CreateRoom(t.Context(), person.RoomOptions{Alias: "unreadable-other", Invite: []id.UserID{w.bot}})
+	w.must(err)
+	f := &fault{}
+	w.through(f)
+	approvals := func(o *matrix.Options) { o.Desk, o.Agent, o.Wanted = nil, "", "" }
+	w.start(approvals)
+	w.tellIn(w.room.String(), "here")
+	w.tellIn(other.String(), "there")
+	w.wait("both rooms' messages", func() bool { return w.saidIn(w.room, "here") == 1 && w.saidIn(other, "there") == 1 })
+	w.stop()
+	for _, text := range numbered(25) { // more than a sync brings
+		_, err := w.you.Say(t.Context(), other, text, person.Where{})
+		w.must(err)
+	}
+	f.blind.Store(other.String())
+	w.start(approvals)
+	w.tellIn(w.room.String(), "open")
+	w.wait("the room's message", func() bool { return w.saidIn(w.room, "open") == 1 })
+	w.tellIn(other.String(), "all the same")
+	w.wait("the other room's message", func() bool { return w.saidIn(other, "all the same") == 1 })
 }
