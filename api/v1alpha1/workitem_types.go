@@ -337,6 +337,11 @@ func (w *WorkItem) Over() bool {
 	return w.Status.State == WorkItemClosed || w.Spec.Close || !w.DeletionTimestamp.IsZero()
 }
 
+// Unread tells whether nobody reads words to the item any more: it is over, or its agent has finished.
+func (w *WorkItem) Unread() bool {
+	return w.Over() || w.Status.Runtime != nil && w.Status.Runtime.Finished != nil
+}
+
 // Correlation is the ID that ties logs of this item together.
 func (w *WorkItem) Correlation() string {
 	if w.Spec.CorrelationID != "" {

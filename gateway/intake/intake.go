@@ -131,7 +131,7 @@ func (d Desk) active(ctx context.Context, tx *store.Tx, name string) (*routing.I
 	if err := d.Objects.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
 		return nil, fmt.Errorf("list work items: %w", err)
 	}
-	mine := slices.DeleteFunc(all.Items, func(w v1alpha1.WorkItem) bool { return w.Spec.Agent != d.Agent || over(&w) })
+	mine := slices.DeleteFunc(all.Items, func(w v1alpha1.WorkItem) bool { return w.Spec.Agent != d.Agent || w.Unread() })
 	if len(mine) > 0 {
 		oldest := slices.MinFunc(mine, items.ByAge)
 		return asItem(&oldest), nil
@@ -179,16 +179,11 @@ func (d Desk) item(ctx context.Context, name string) (*routing.Item, bool, error
 }
 
 func asItem(w *v1alpha1.WorkItem) *routing.Item {
-	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: over(w), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput, Held: w.Stopped() || w.Halted(), Unasked: w.Unasked()}
+	item := &routing.Item{Name: w.Name, Title: w.Spec.Title, Over: w.Unread(), Waits: w.Status.State == v1alpha1.WorkItemAwaitingInput, Held: w.Stopped() || w.Halted(), Unasked: w.Unasked()}
 	if !item.Over && w.Asking() {
 		item.Question = w.Status.Runtime.Question.ID
 	}
 	return item
-}
-
-// over: ended, asked to end, or finished by the agent. Words would not be read any more.
-func over(w *v1alpha1.WorkItem) bool {
-	return w.Over() || (w.Status.Runtime != nil && w.Status.Runtime.Finished != nil)
 }
 
 func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routing.Gate, error) {

@@ -145,13 +145,13 @@ func pending(all []v1alpha1.WorkItem, agent, without string) []v1alpha1.WorkItem
 	return mine
 }
 
-// there tells whether an item that was believed to be there is. One that was made a moment ago may be missing from the cache; one that is
-// gone for good takes no words, even if it went while the gateway was down and nothing told it so.
-func (w *Worker) there(ctx context.Context, name string) error {
-	key := client.ObjectKey{Namespace: w.Namespace, Name: name}
-	err := w.Objects.Get(ctx, key, &v1alpha1.WorkItem{})
+// reads tells whether an item's agent still reads words. One that was made a moment ago may be missing from the cache; one that is gone for
+// good takes none, even if it went while the gateway was down and nothing told it so, nor does one that has ended since they were said.
+func (w *Worker) reads(ctx context.Context, name string) error {
+	key, item := client.ObjectKey{Namespace: w.Namespace, Name: name}, &v1alpha1.WorkItem{}
+	err := w.Objects.Get(ctx, key, item)
 	if apierrors.IsNotFound(err) {
-		err = w.Live.Get(ctx, key, &v1alpha1.WorkItem{})
+		err = w.Live.Get(ctx, key, item)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -161,13 +161,15 @@ func (w *Worker) there(ctx context.Context, name string) error {
 		return &refusal{reason: "the work item is gone", text: "Nobody reads this: the work of this thread is gone. Say it outside the thread, and I begin anew."}
 	case err != nil:
 		return fmt.Errorf("read work item %s: %w", name, err)
+	case item.Unread():
+		return &refusal{reason: reasonOver, text: sanitize.Quote(item.Spec.Title) + " had ended before I read this, so nothing comes of it. Say it once more, and I begin anew."}
 	}
 	return nil
 }
 
 // words reach the item's agent; if a question was open, they answer it.
 func (w *Worker) words(ctx context.Context, m store.Inbound) error {
-	if err := w.there(ctx, m.Route.WorkItem); err != nil {
+	if err := w.reads(ctx, m.Route.WorkItem); err != nil {
 		return err
 	}
 	if m.Route.Question != "" {
