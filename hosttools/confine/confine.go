@@ -2,9 +2,8 @@
 // and by the very bytes that were looked at.
 //
 // Go cannot do anything between fork and exec, so a program is started in two steps. The process executes itself again under a name
-// that only this package knows; that shim reads an order from a descriptor, drops what it may not keep, and becomes the program by
-// executing the open file. A binary that links this package is such a shim of itself: the hook is in an init function, because one that
-// main must call is one that somebody forgets, and a test binary that runs itself instead would run for ever.
+// that only package shim knows; that shim reads an order from a descriptor, drops what it may not keep, and becomes the program by
+// executing the open file. A binary that links this package is such a shim of itself.
 package confine
 
 import (
@@ -13,6 +12,8 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+
+	"nisse.io/nisse/hosttools/confine/shim"
 )
 
 // ErrUnconfined is wrapped when a program or a function cannot be held as it should be. Nothing was run.
@@ -27,12 +28,7 @@ type Confinement struct {
 }
 
 // User of the machine.
-type User struct {
-	Name   string `json:"name"`
-	UID    int    `json:"uid"`
-	GID    int    `json:"gid"`
-	Groups []int  `json:"groups"`
-}
+type User = shim.User
 
 // Lookup a user that programs shall run as, in the machine's own files: /etc/passwd and /etc/group. It is nil when that is this process's
 // own already or no name is given. Only root can be another.

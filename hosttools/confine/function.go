@@ -6,13 +6,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"nisse.io/nisse/hosttools/confine/shim"
 )
 
 // Function of this program that a shim runs as a user: the program that calls it stays what it is, and whoever the files belong to is who
 // touches them. The caller gives the Cmd of what comes back its stdin and stdout.
 func Function(user *User, name string) (*Start, error) {
 	s := &Start{}
-	if err := s.shim(order{Function: name, User: user}); err != nil {
+	if err := s.shim(shim.Order{Function: name, User: user}); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -22,20 +24,17 @@ func Function(user *User, name string) (*Start, error) {
 // Serve a function: if this process is a shim that was started for it, become the user, answer what comes by stdin on stdout, and exit.
 // Call it in an init function of the package that has the function, so that no program which links that package can forget it.
 func Serve(name string, do func(in []byte) (out []byte, err error)) {
-	if waiting == nil || waiting.Function != name {
+	if shim.Waiting == nil || shim.Waiting.Function != name {
 		return
 	}
 	unix.Umask(0o022)
-	if u := waiting.User; u != nil {
-		try("groups of "+u.Name, syscall.Setgroups(u.Groups))
-		try("group of "+u.Name, syscall.Setresgid(u.GID, u.GID, u.GID))
-		try("user "+u.Name, syscall.Setresuid(u.UID, u.UID, u.UID))
+	if u := shim.Waiting.User; u != nil {
+		shim.Try("groups of "+u.Name, syscall.Setgroups(u.Groups))
+		shim.Try("group of "+u.Name, syscall.Setresgid(u.GID, u.GID, u.GID))
+		shim.Try("user "+u.Name, syscall.Setresuid(u.UID, u.UID, u.UID))
 	}
-	try("death signal", unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
-	if os.Getppid() != waiting.Parent {
-		fail("parent", unix.ESRCH)
-	}
-	unix.Close(reportFD)
+	shim.Tie(*shim.Waiting)
+	unix.Close(shim.ReportFD)
 	in, err := io.ReadAll(os.Stdin)
 	var out []byte
 	if err == nil {

@@ -1,7 +1,6 @@
 package confine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nisse.io/nisse/hosttools/confine/shim"
 )
 
 // Limits of a program beside those that hold for all: no core dumps, 1024 open files, files of 1 GiB, 4096 processes of its user.
@@ -38,7 +39,7 @@ const self = "/proc/self/exe"
 // Prepare to start a program. Close the Start in the end, whatever comes of it.
 func (c Confinement) Prepare(p *Program, argv, env []string, dir string, l Limits) (*Start, error) {
 	s := &Start{}
-	o := order{Argv: argv, Env: env, Dir: dir, User: c.User, CPU: uint64(l.CPU / time.Second), Script: p.script}
+	o := shim.Order{Argv: argv, Env: env, Dir: dir, User: c.User, CPU: uint64(l.CPU / time.Second), Script: p.script}
 	var ruleset *os.File
 	if c.Rules != nil {
 		if err := s.temporary(c); err != nil {
@@ -78,11 +79,11 @@ func (s *Start) temporary(c Confinement) (err error) {
 }
 
 // shim that reads an order. Its descriptors from 3 on are the order, the report, and what the order is about.
-func (s *Start) shim(o order, about ...*os.File) error {
+func (s *Start) shim(o shim.Order, about ...*os.File) error {
 	o.Parent = os.Getpid()
-	b, err := json.Marshal(o)
+	b, err := o.Encode()
 	if err != nil {
-		return err
+		return fmt.Errorf("order to the shim: %w", err)
 	}
 	in, err := memory(b)
 	if err != nil {
@@ -94,7 +95,7 @@ func (s *Start) shim(o order, about ...*os.File) error {
 		return err
 	}
 	s.report, s.files = report, append(s.files, in, out)
-	s.Cmd = &exec.Cmd{Path: self, Args: []string{shimName}, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
+	s.Cmd = &exec.Cmd{Path: self, Args: []string{shim.Name}, Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
 		ExtraFiles: append([]*os.File{in, out}, about...), SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}}
 	return nil
 }
@@ -130,11 +131,11 @@ func (s *Start) Started(within time.Duration) error {
 	if len(b) == 0 {
 		return nil
 	}
-	var r report
-	if err := json.Unmarshal(b, &r); err != nil {
+	r, ok := shim.ParseReport(b)
+	if !ok {
 		return fmt.Errorf("%w: the shim says %q", ErrUnconfined, b)
 	}
-	return r.err()
+	return failure(r)
 }
 
 // Close what the start held, and remove the program's temporary directory.
@@ -154,19 +155,13 @@ func (s *Start) Close() {
 // mostReport of a shim that failed.
 const mostReport = 4 << 10
 
-// report of a shim that could not become the program.
-type report struct {
-	// Step that failed.
-	Step  string `json:"step"`
-	Errno int    `json:"errno"`
-}
-
-func (r report) err() error {
+// failure of a shim that could not become the program.
+func failure(r shim.Report) error {
 	errno := syscall.Errno(r.Errno)
-	if r.Step == stepExec {
+	if r.Step == shim.StepExec {
 		return fmt.Errorf("start: %w", errno)
 	}
-	if r.Step == stepDir {
+	if r.Step == shim.StepDir {
 		return fmt.Errorf("working directory: %w", errno)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrUnconfined, r.Step, errno)
