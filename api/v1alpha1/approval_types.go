@@ -79,6 +79,10 @@ const (
 	ReasonMayNotApprove = "MayNotApprove"
 	// ReasonEvidenceTooWeak: the channel proves too little for the gate's tier.
 	ReasonEvidenceTooWeak = "EvidenceTooWeak"
+	// ReasonSignatureRequired: the gate takes only an approval that the Person's own key has signed.
+	ReasonSignatureRequired = "SignatureRequired"
+	// ReasonSignatureInvalid: its signature is not the Person's, or not of this gate, these steps and this time.
+	ReasonSignatureInvalid = "SignatureInvalid"
 	// ReasonAnswerMissing: a Halt gate wants continue, replan or abandon.
 	ReasonAnswerMissing = "AnswerMissing"
 	// ReasonAnswerUnexpected: a Plan gate takes no answer.
@@ -115,6 +119,7 @@ type GateRef struct {
 }
 
 // ApprovalSpec is fixed at creation.
+// +kubebuilder:validation:XValidation:rule="!has(self.signature) || (self.decision == 'Approve' && !has(self.answer))",message="only an approval of a plan or a call is signed"
 // +kubebuilder:validation:XValidation:rule="!has(self.settle) || (has(self.answer) && self.answer == 'Continue')",message="settle goes with the answer Continue"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an approval is immutable"
 // +kubebuilder:validation:XValidation:rule="!has(self.answer) || (self.answer == 'Abandon') == (self.decision == 'Reject')",message="abandon is a Reject; continue and replan are an Approve"
@@ -143,6 +148,12 @@ type ApprovalSpec struct {
 	Approver string `json:"approver"`
 	// channel it came through.
 	Channel Channel `json:"channel"`
+	// signature of the Person: a DSSE envelope of their consent by their own key, as kubectl nisse approve --key makes it. Only a gate that names
+	// signers asks for one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	// +kubebuilder:validation:Pattern=`^\{"payloadType":"application/vnd\.nisse\.consent\.v1\+json","payload":"[A-Za-z0-9+/=]+","signatures":\[\{"keyid":"[0-9a-f]{16}","sig":"[A-Za-z0-9+/=]+"\}\]\}$`
+	Signature string `json:"signature,omitempty"`
 }
 
 // ApprovalStatus is written by the manager, and only when the approval does not count.

@@ -81,6 +81,20 @@ type GateHaltRef struct {
 	Halt string `json:"halt,omitempty"`
 }
 
+// GateSigner is a Person whose own signature a gate takes, with the keys that make one.
+type GateSigner struct {
+	// person by name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Person string `json:"person"`
+	// keys of that person, public, in base64, as the manifests name them.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=64
+	Keys []string `json:"keys"`
+}
+
 // GateSpec is fixed at creation. Only the manager makes gates.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a gate is immutable"
 // +kubebuilder:validation:XValidation:rule="self.kind == 'Halt' ? (self.subject.kind == 'WorkItem' && has(self.halt)) : (self.subject.kind == 'Plan' && has(self.revision))",message="a Plan or Call gate decides a Plan's revision, a Halt gate a WorkItem's halt"
@@ -129,6 +143,13 @@ type GateSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	Approvers []string `json:"approvers,omitempty"`
+	// signers, where a rule demands a Person's own signature: approving takes one of theirs (kubectl nisse approve --key). They are who may sign
+	// for every step that demands it; the devices go by their manifests alone.
+	// +optional
+	// +listType=map
+	// +listMapKey=person
+	// +kubebuilder:validation:MaxItems=32
+	Signers []GateSigner `json:"signers,omitempty"`
 	// required number of different Persons.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=8
@@ -163,6 +184,10 @@ type GateDecision struct {
 	Text string `json:"text,omitempty"`
 	// channel it came through.
 	Channel ChannelKind `json:"channel"`
+	// signature of the Person, where the gate asked for one; the broker sends it to the device.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	Signature string `json:"signature,omitempty"`
 	// at is the Approval's creation time.
 	At metav1.Time `json:"at"`
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/test/signed"
@@ -59,6 +60,6 @@ func Device(namespace string) []client.Object {
 }
 
 // Rules of n steps that need approval.
-func Rules(n int) []manifest.Rule {
-	return slices.Repeat([]manifest.Rule{{Approval: manifest.Required}}, n)
+func Rules(n int) []opening.Step {
+	return slices.Repeat([]opening.Step{{Rule: manifest.Rule{Approval: manifest.Required}}}, n)
 }

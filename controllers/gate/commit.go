@@ -34,8 +34,11 @@ func (r *Reconciler) commit(ctx context.Context, s *scope, v policy.Verdict, why
 		st.Message = message(s.gate)
 	}
 	if v.Outcome == v1alpha1.GateApproved && s.gate.LetsRun() {
-		statement := subject.Statement(s.gate, s.plan, approvers(v.Decisions), at.Add(time.Duration(s.gate.Spec.WindowSeconds)*time.Second))
-		var err error
+		end, err := s.end(v.Decisions, at.Time)
+		if err != nil {
+			return err
+		}
+		statement := subject.Statement(s.gate, s.plan, approvers(v.Decisions), end)
 		if st.Statement, err = r.Sign(statement); err != nil {
 			return fmt.Errorf("state the approval of gate %s: %w", s.gate.Name, err)
 		}
@@ -50,6 +53,24 @@ func (r *Reconciler) commit(ctx context.Context, s *scope, v policy.Verdict, why
 	crashpoint.Hit("manager.outcome.after")
 	r.tell(ctx, s, now)
 	return nil
+}
+
+// end of what was approved at a time: the gate's window, and no later than what a Person signed for.
+func (s *scope) end(decisions []v1alpha1.GateDecision, at time.Time) (time.Time, error) {
+	end := at.Add(time.Duration(s.gate.Spec.WindowSeconds) * time.Second)
+	for _, d := range decisions {
+		if d.Signature == "" {
+			continue
+		}
+		c, err := subject.Consent(s.gate, s.plan, d.Person, d.Signature)
+		if err != nil {
+			return end, fmt.Errorf("read the signature of %s: %w", d.Person, err)
+		}
+		if signed := time.Unix(c.ExpiresAt, 0); signed.Before(end) {
+			end = signed
+		}
+	}
+	return end, nil
 }
 
 // tell the story after the commit: log, metrics, event.

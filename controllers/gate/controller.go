@@ -71,7 +71,7 @@ func (r *Reconciler) decide(ctx context.Context, cached *v1alpha1.Gate) error {
 		return r.commit(ctx, s, policy.Verdict{Outcome: v1alpha1.GateSuperseded}, why, now)
 	}
 	// By the time before anything was read: what a list may have missed was stored after it, and so too late.
-	v := policy.Decide(s.gate, s.agent, s.people, s.approvals, s.began)
+	v := policy.Decide(s.gate, s.plan, s.agent, s.people, s.approvals, s.began)
 	if v.Outcome == v1alpha1.GateExpired && s.early {
 		v.Outcome = ""
 	}

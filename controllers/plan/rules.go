@@ -9,19 +9,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	"nisse.io/nisse/controllers/gate/opening"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
 )
 
-// rules that the devices' manifests have for the steps of a plan, in order. They are read live, and only those that are in force and that
+// rules that the devices' manifests have, with the keys of Persons, for the steps of a plan, in order. They are read live, and only those that are in force and that
 // the steps name count: what a person is shown must be judged by what the devices will judge by.
-func (r *Reconciler) rules(ctx context.Context, p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent) ([]manifest.Rule, error) {
+func (r *Reconciler) rules(ctx context.Context, p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent) ([]opening.Step, error) {
 	if err := subject.Check(p, item, agent); err != nil {
 		return nil, err
 	}
 	known := map[string]*manifest.Manifest{}
-	rules := make([]manifest.Rule, len(p.Spec.Steps))
+	rules := make([]opening.Step, len(p.Spec.Steps))
 	for i, s := range p.Spec.Steps {
 		m, ok := known[s.Device]
 		if !ok {
@@ -42,7 +43,7 @@ func (r *Reconciler) rules(ctx context.Context, p *v1alpha1.Plan, item *v1alpha1
 		if err != nil {
 			return nil, fmt.Errorf("%w: step %d: %w", subject.ErrNotReady, i+1, err)
 		}
-		rules[i] = v.Rule
+		rules[i] = opening.Step{Rule: v.Rule, Persons: m.Keys.Persons}
 	}
 	return rules, nil
 }

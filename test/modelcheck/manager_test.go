@@ -32,7 +32,7 @@ func (h *house) keepGates() {
 			g, err = opening.Halt(&c.item, &h.agent, *held, h.now)
 		}
 	} else if latest != nil && latest.Spec.Revision > c.item.Status.ClosedRevision && !h.hasGate(latest.Name) {
-		g, err = opening.Plan(latest, &c.item, &h.agent, slices.Repeat([]manifest.Rule{{Approval: manifest.Required}}, len(latest.Spec.Steps)), h.now)
+		g, err = opening.Plan(latest, &c.item, &h.agent, slices.Repeat([]opening.Step{{Rule: manifest.Rule{Approval: manifest.Required}}}, len(latest.Spec.Steps)), h.now)
 	}
 	h.must(err)
 	if g != nil {

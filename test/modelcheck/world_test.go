@@ -266,7 +266,7 @@ func (w *world) decide() {
 				own = append(own, a)
 			}
 		}
-		v := policy.Decide(g, &w.agent, w.people, own, w.now)
+		v := policy.Decide(g, nil, &w.agent, w.people, own, w.now)
 		if v.Outcome != "" {
 			at := metav1.NewTime(w.now)
 			g.Status.DecidedAt = &at

@@ -53,7 +53,7 @@ func Approvers(a *v1alpha1.Agent) []string {
 }
 
 // Plan builds the gate of a plan, or of a single call, whose steps the devices have these rules for. An error that wraps subject.ErrNotReady or render.ErrTooLong is the plan's own fault.
-func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rules []manifest.Rule, now time.Time) (*v1alpha1.Gate, error) {
+func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rules []Step, now time.Time) (*v1alpha1.Gate, error) {
 	if err := subject.Check(p, item, agent); err != nil {
 		return nil, err
 	}
@@ -74,6 +74,9 @@ func Plan(p *v1alpha1.Plan, item *v1alpha1.WorkItem, agent *v1alpha1.Agent, rule
 	g.Spec.Rule = rule(p.Spec.Steps, rules)
 	if p.Spec.Call {
 		g.Spec.Kind, g.Spec.Rule = v1alpha1.GateCall, ruleCall(p.Spec.Steps[0])
+	}
+	if g.Spec.Signers, err = signers(rules, g.Spec.Approvers); err != nil {
+		return nil, err
 	}
 	g.Spec.Flags = append(g.Spec.Flags, render.Pitfalls(p.Spec.Steps)...)
 	if g.Spec.Digest, err = subject.PlanDigest(p, WindowSeconds); err != nil {
@@ -133,7 +136,7 @@ func base(item *v1alpha1.WorkItem, agent *v1alpha1.Agent, expiresAt time.Time) (
 }
 
 // rule is why a plan needs a person: what its devices' manifests require an approval for, in the order of the steps.
-func rule(steps []v1alpha1.PlanStep, rules []manifest.Rule) string {
+func rule(steps []v1alpha1.PlanStep, rules []Step) string {
 	type asked struct{ device, capability string }
 	var all []asked
 	for i, s := range steps {
@@ -170,5 +173,12 @@ func requires(device, capability string) string {
 
 func shown(g *v1alpha1.Gate, item *v1alpha1.WorkItem, now time.Time) render.Gate {
 	s := g.Spec
-	return render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, AskedAt: now, ExpiresAt: s.ExpiresAt.Time, ByCode: s.Tier == v1alpha1.TierHigh}
+	r := render.Gate{Agent: s.Agent, Title: item.Spec.Title, Approvers: s.Approvers, Required: s.Required, Flags: s.Flags, Rule: s.Rule, AskedAt: now, ExpiresAt: s.ExpiresAt.Time, ByCode: s.Tier == v1alpha1.TierHigh}
+	for _, signer := range s.Signers {
+		r.Signers = append(r.Signers, signer.Person)
+	}
+	if len(r.Signers) > 0 {
+		r.ByCode, r.Sign = false, fmt.Sprintf("approve %s -n %s --key <file>", g.Name, g.Namespace)
+	}
+	return r
 }

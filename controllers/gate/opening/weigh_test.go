@@ -12,6 +12,14 @@ import (
 	"nisse.io/nisse/internal/manifest"
 )
 
+func steps(rules ...manifest.Rule) []opening.Step {
+	all := make([]opening.Step, len(rules))
+	for i, r := range rules {
+		all[i].Rule = r
+	}
+	return all
+}
+
 func TestTierAndFlagsOfAPlan(t *testing.T) {
 	read, write := manifest.Rule{Approval: manifest.None}, manifest.Rule{Approval: manifest.Required}
 	low, high := write, write
@@ -33,7 +41,7 @@ func TestTierAndFlagsOfAPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, w := objects()
-			g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report, `{"content":"","path":"/srv/b"}`), w, a, tc.rules, now)
+			g, err := opening.Plan(controllertest.NewPlan(a, w, 1, controllertest.Report, `{"content":"","path":"/srv/b"}`), w, a, steps(tc.rules...), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,8 +55,8 @@ func TestTierAndFlagsOfAPlan(t *testing.T) {
 func TestPlansThatNobodyCanApproveAreNotShown(t *testing.T) {
 	a, w := objects()
 	p := controllertest.NewPlan(a, w, 1, controllertest.Report)
-	if _, err := opening.Plan(p, w, a, []manifest.Rule{{Approval: manifest.Required, Signature: manifest.PersonSignature}}, now); !errors.Is(err, subject.ErrNotReady) {
-		t.Errorf("a Person's signature is demanded: %v", err)
+	if _, err := opening.Plan(p, w, a, steps(manifest.Rule{Approval: manifest.Required, Signature: manifest.PersonSignature}), now); !errors.Is(err, subject.ErrNotReady) {
+		t.Errorf("the signature of a Person is demanded who has no key: %v", err)
 	}
 	if _, err := opening.Plan(p, w, a, nil, now); err == nil {
 		t.Error("a plan without rules got a gate")
@@ -74,7 +82,7 @@ func TestTierOfACall(t *testing.T) {
 			a, w := objects()
 			p := controllertest.NewPlan(a, w, 1, controllertest.Report)
 			p.Spec.Call = true
-			g, err := opening.Plan(p, w, a, []manifest.Rule{tc.rule}, now)
+			g, err := opening.Plan(p, w, a, steps(tc.rule), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +95,7 @@ func TestTierOfACall(t *testing.T) {
 	a, w := objects()
 	p := controllertest.NewPlan(a, w, 1, controllertest.Report, `{"content":"","path":"/srv/b"}`)
 	p.Spec.Call = true
-	if _, err := opening.Plan(p, w, a, []manifest.Rule{write, write}, now); !errors.Is(err, subject.ErrNotReady) {
+	if _, err := opening.Plan(p, w, a, steps(write, write), now); !errors.Is(err, subject.ErrNotReady) {
 		t.Errorf("a call of two steps: %v", err)
 	}
 }

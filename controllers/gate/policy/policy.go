@@ -20,6 +20,8 @@ import (
 type Input struct {
 	Gate     *v1alpha1.Gate
 	Approval *v1alpha1.Approval
+	// Plan that the gate decides; nil for a Halt gate, or when it is gone.
+	Plan *v1alpha1.Plan
 	// Agent the gate is about; nil when it is gone.
 	Agent *v1alpha1.Agent
 	// People of the namespace, all of them: uniqueness is judged here and not taken from a status.
@@ -32,7 +34,7 @@ type Input struct {
 type Check func(Input) (reason, message string, violated bool)
 
 // Chain in the order people are told.
-var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, EvidenceSuffices, AnswerFits, SettleFits, FirstVote}
+var Chain = []Check{SameGate, GateOpen, InTime, SameDigest, ChannelFits, IsAPerson, MayApprove, SignatureSuffices, EvidenceSuffices, AnswerFits, SettleFits, FirstVote}
 
 // ChainOver is for who says how a deed ended whose work is over. Its gate was decided long ago, and everything about who says so, and how, counts as it
 // did then.
@@ -67,13 +69,13 @@ func GateOpen(in Input) (string, string, bool) {
 
 // InTime wants an Approval made before the gate lapsed, by the API server's clock for both.
 func InTime(in Input) (string, string, bool) {
-	return v1alpha1.ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", subject(in.Gate), at(in, in.Gate.Spec.ExpiresAt)),
+	return v1alpha1.ReasonTooLate, fmt.Sprintf("%s lapsed at %s; nothing was run.", thing(in.Gate), at(in, in.Gate.Spec.ExpiresAt)),
 		in.Approval.CreationTimestamp.IsZero() || !in.Approval.CreationTimestamp.Time.Before(in.Gate.Spec.ExpiresAt.Time)
 }
 
 // SameDigest wants a decision about these very steps.
 func SameDigest(in Input) (string, string, bool) {
-	return v1alpha1.ReasonDigestMismatch, fmt.Sprintf("This decision is about other steps than those of %s; read the gate again and decide anew.", subject(in.Gate)),
+	return v1alpha1.ReasonDigestMismatch, fmt.Sprintf("This decision is about other steps than those of %s; read the gate again and decide anew.", thing(in.Gate)),
 		in.Gate.Spec.Digest == "" || in.Approval.Spec.Digest != in.Gate.Spec.Digest
 }
 
@@ -193,7 +195,7 @@ func hasRight(a *v1alpha1.Agent, person string) bool {
 	})
 }
 
-func subject(g *v1alpha1.Gate) string {
+func thing(g *v1alpha1.Gate) string {
 	if g.LetsRun() {
 		return fmt.Sprintf("rev-%d", g.Spec.Revision)
 	}
@@ -205,7 +207,7 @@ func decidedAlready(in Input) string {
 	g := in.Gate
 	s := g.Status.Message
 	if len(g.Status.Decisions) > 0 || s == "" {
-		s = subject(g) + " " + map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "was approved", v1alpha1.GateRejected: "was rejected",
+		s = thing(g) + " " + map[v1alpha1.GateOutcome]string{v1alpha1.GateApproved: "was approved", v1alpha1.GateRejected: "was rejected",
 			v1alpha1.GateExpired: "had lapsed", v1alpha1.GateSuperseded: "was replaced"}[g.Status.Outcome]
 		var by []string
 		for _, d := range g.Status.Decisions {

@@ -31,20 +31,24 @@ type Refusal struct {
 
 // Decide judges every Approval of an open gate. A valid rejection wins whatever else was said; then enough approvals approve;
 // then time decides, and time never approves. approvals must be what the API server has of them: an expiry is only as good as what it has seen.
-func Decide(gate *v1alpha1.Gate, agent *v1alpha1.Agent, people []v1alpha1.Person, approvals []v1alpha1.Approval, now time.Time) Verdict {
+func Decide(gate *v1alpha1.Gate, plan *v1alpha1.Plan, agent *v1alpha1.Agent, people []v1alpha1.Person, approvals []v1alpha1.Approval, now time.Time) Verdict {
 	var v Verdict
 	var answers []v1alpha1.GateDecision
 	for _, a := range ordered(approvals) {
 		if a.Status.Reason != "" {
 			continue // refused before, and told so: it does not count later either
 		}
-		person, reason, message := Judge(Input{Gate: gate, Approval: a, Agent: agent, People: people, Counted: answers})
+		person, reason, message := Judge(Input{Gate: gate, Approval: a, Plan: plan, Agent: agent, People: people, Counted: answers})
 		if reason != "" {
 			v.Refused = append(v.Refused, Refusal{a, reason, message})
 			continue
 		}
-		answers = append(answers, v1alpha1.GateDecision{Approval: a.Name, Person: person, Decision: a.Spec.Decision, Answer: a.Spec.Answer, Settle: a.Spec.Settle,
-			Text: a.Spec.Text, Channel: a.Spec.Channel.Kind, At: a.CreationTimestamp})
+		d := v1alpha1.GateDecision{Approval: a.Name, Person: person, Decision: a.Spec.Decision, Answer: a.Spec.Answer, Settle: a.Spec.Settle,
+			Text: a.Spec.Text, Channel: a.Spec.Channel.Kind, At: a.CreationTimestamp}
+		if len(gate.Spec.Signers) > 0 {
+			d.Signature = a.Spec.Signature
+		}
+		answers = append(answers, d)
 	}
 	if i := slices.IndexFunc(answers, func(d v1alpha1.GateDecision) bool { return d.Decision == v1alpha1.DecisionReject }); i >= 0 {
 		v.Outcome, v.Decisions = v1alpha1.GateRejected, answers[i:i+1]

@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 			if tc.gate != nil {
 				tc.gate(&in)
 			}
-			v := Decide(in.Gate, in.Agent, in.People, tc.approvals, tc.now)
+			v := Decide(in.Gate, in.Plan, in.Agent, in.People, tc.approvals, tc.now)
 			if v.Outcome != tc.outcome {
 				t.Errorf("outcome %q, want %q", v.Outcome, tc.outcome)
 			}
@@ -122,7 +122,7 @@ func TestDecisionRecordsWhatWasSaid(t *testing.T) {
 	in := valid()
 	a := vote("a", "lucas", reject, time.Minute)
 	a.Spec.Text = "use /srv/nisse/daily.txt instead"
-	v := Decide(in.Gate, in.Agent, in.People, []v1alpha1.Approval{a}, expiry.Add(-time.Second))
+	v := Decide(in.Gate, in.Plan, in.Agent, in.People, []v1alpha1.Approval{a}, expiry.Add(-time.Second))
 	want := []v1alpha1.GateDecision{{Approval: "a", Person: "lucas", Decision: reject, Text: "use /srv/nisse/daily.txt instead",
 		Channel: v1alpha1.ChannelKubernetes, At: metav1.NewTime(expiry.Add(-time.Minute))}}
 	if diff := cmp.Diff(want, v.Decisions); diff != "" {
@@ -148,7 +148,7 @@ func TestDecideProperties(t *testing.T) {
 			}
 		}
 		now := expiry.Add(time.Duration(rapid.IntRange(-3, 3).Draw(t, "now")) * time.Second)
-		v := Decide(in.Gate, in.Agent, in.People, all, now)
+		v := Decide(in.Gate, in.Plan, in.Agent, in.People, all, now)
 		switch {
 		case rejected && v.Outcome != v1alpha1.GateRejected:
 			t.Fatalf("a valid rejection, yet %q", v.Outcome)
@@ -158,7 +158,7 @@ func TestDecideProperties(t *testing.T) {
 			t.Fatalf("approved by %d of %d", len(voters), in.Gate.Spec.Required)
 		}
 		shuffled := rapid.Permutation(all).Draw(t, "order")
-		again := Decide(in.Gate, in.Agent, in.People, shuffled, now)
+		again := Decide(in.Gate, in.Plan, in.Agent, in.People, shuffled, now)
 		if again.Outcome != v.Outcome || !slices.Equal(counted(again), counted(v)) {
 			t.Fatalf("order matters: %q %v, then %q %v", v.Outcome, counted(v), again.Outcome, counted(again))
 		}

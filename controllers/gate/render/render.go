@@ -64,6 +64,9 @@ type Gate struct {
 	ExpiresAt time.Time
 	// ByCode: it is approved by its code, which stands beside the message where that is shown.
 	ByCode bool
+	// Signers whose own signature approving takes, and the plugin's arguments that give it; empty when none is asked for.
+	Signers []string
+	Sign    string
 }
 
 // Plan renders the question whether a plan may run, or a single call.
@@ -88,6 +91,11 @@ func Plan(g Gate, p v1alpha1.PlanSpec) (string, error) {
 	b.WriteByte('\n')
 	if strings.TrimSpace(p.Body) != "" {
 		fmt.Fprintf(&b, "The agent's words: %s\n", inert(Cut(p.Body, MaxProse)))
+	}
+	if len(g.Signers) > 0 {
+		fmt.Fprintf(&b, "Approving takes the own signature of %s, which no message in a room can carry. Where the key is kept, run:\n   %s%s\n", strings.Join(plainAll(g.Signers), " or "), command, g.Sign)
+		b.WriteString("Reply  reject <why>")
+		return capped(b.String())
 	}
 	name := rev
 	if g.ByCode {
@@ -162,11 +170,15 @@ func flags(b *strings.Builder, g Gate) {
 
 // Names lists people's names on one line.
 func Names(people []string) string {
+	return strings.Join(plainAll(people), ", ")
+}
+
+func plainAll(people []string) []string {
 	names := make([]string, len(people))
 	for i, n := range people {
 		names[i] = plain(n)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func who(g Gate) string {
