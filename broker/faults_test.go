@@ -205,8 +205,12 @@ func TestRecovery(t *testing.T) {
 		"never sent, device's clock is behind": {ends: -time.Second, fault: faultydevice.Fault{Clock: -time.Minute}, want: "", ran: 0},
 		"device cannot be asked":               {ends: time.Minute, fault: faultydevice.Fault{Silent: true}, want: "", ran: 0},
 		"device away for an hour":              {ends: -61 * time.Minute, fault: faultydevice.Fault{Silent: true}, want: v1alpha1.JobUnknown, ran: 0, halted: true},
-		"device does not know how it ended":    {ends: time.Minute, fault: faultydevice.Fault{State: wire.Unknown}, want: v1alpha1.JobUnknown, ran: 1, halted: true},
-		"somebody else answers":                {ends: time.Minute, fault: faultydevice.Fault{WrongKey: true}, want: "", ran: 0},
+		"device's clock stands still":          {ends: -61 * time.Minute, fault: faultydevice.Fault{Clock: -2 * time.Hour}, want: v1alpha1.JobUnknown, ran: 0, halted: true},
+		"device never tells how it ended": {ends: -61 * time.Minute, before: func(r *rig, j *v1alpha1.DeviceJob) {
+			runWith(r, j, faultydevice.Fault{LoseAnswer: true, State: wire.Running, Clock: -2 * time.Hour})
+		}, want: v1alpha1.JobUnknown, ran: 1, halted: true},
+		"device does not know how it ended": {ends: time.Minute, fault: faultydevice.Fault{State: wire.Unknown}, want: v1alpha1.JobUnknown, ran: 1, halted: true},
+		"somebody else answers":             {ends: time.Minute, fault: faultydevice.Fault{WrongKey: true}, want: "", ran: 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,9 +242,14 @@ func TestRecovery(t *testing.T) {
 // runOnDevice lets the device do the job and loses the answer, as a broker killed while it waited would.
 func runOnDevice(r *rig, j *v1alpha1.DeviceJob) {
 	r.t.Helper()
+	runWith(r, j, faultydevice.Fault{LoseAnswer: true})
+}
+
+func runWith(r *rig, j *v1alpha1.DeviceJob, f faultydevice.Fault) {
+	r.t.Helper()
 	g := &v1alpha1.Gate{}
 	must(r.t, r.api.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: j.Spec.Gate.Name}, g))
-	r.device.Set(faultydevice.Fault{LoseAnswer: true})
+	r.device.Set(f)
 	_, err := r.broker.dispatcher.Devices.Call(r.t.Context(), r.target, wire.Request{
 		V: wire.Version, Device: j.Spec.Device, ManifestDigest: j.Spec.ManifestDigest, Capability: j.Spec.Capability, Args: j.Spec.Args, Deed: j.Spec.Deed,
 		At: time.Now().Unix(), ExpiresAt: j.Spec.ExpiresAt.Unix(), Agent: "ops", Approved: &wire.Approved{GateUID: j.Spec.Gate.UID, Step: 1, Attempt: 1, Statement: g.Status.Statement}})

@@ -34,7 +34,7 @@ const (
 	grace = 10 * time.Second
 	// lockWait is how long a call waits for the one before it.
 	lockWait = 10 * time.Second
-	// unknownAfter its time is over, a job whose device cannot be asked counts as Unknown.
+	// unknownAfter its time is over, a job whose device cannot be asked, or proves nothing, counts as Unknown.
 	unknownAfter = time.Hour
 )
 

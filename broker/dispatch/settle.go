@@ -114,7 +114,7 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 	}
 	var barred *barredError
 	if errors.As(err, &barred) {
-		return waiting(j, barred.Error()), nil
+		return d.leave(ctx, j, barred.Error())
 	}
 	if err != nil {
 		return doors.ToolResult{}, err
@@ -143,7 +143,7 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 	crashpoint.Hit("broker.dispatch.after")
 	switch {
 	case errors.As(err, &barred):
-		return waiting(j, barred.Error()), nil
+		return d.leave(ctx, j, barred.Error())
 	case errors.Is(err, devices.ErrNotSent):
 		return d.unreachable(ctx, j, d.away(ctx, dev, err).Message)
 	case err != nil:
@@ -178,12 +178,12 @@ func (d *Dispatcher) ask(ctx context.Context, dev *v1alpha1.Device, t devices.Ta
 
 // take turns the device's answer into the job's end, or says that it has none yet.
 func (d *Dispatcher) take(ctx context.Context, t devices.Target, j *v1alpha1.DeviceJob, a wire.Answer) (doors.ToolResult, error) {
-	if a.State == wire.Running {
+	if a.State == wire.Running && !d.late(j) {
 		until, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		ended, err := d.await(until, t, j.Spec.Deed, callOf(j).Hash())
 		if err != nil {
-			return waiting(j, fmt.Sprintf("It runs on %s and has not ended yet.", j.Spec.Device)), nil
+			return d.leave(ctx, j, fmt.Sprintf("It runs on %s and has not ended yet.", j.Spec.Device))
 		}
 		a = ended
 	}
@@ -195,9 +195,11 @@ func (d *Dispatcher) take(ctx context.Context, t devices.Target, j *v1alpha1.Dev
 		s.State = v1alpha1.JobFailed
 	case wire.Unknown:
 		s.State = v1alpha1.JobUnknown
+	case wire.Running:
+		return d.leave(ctx, j, fmt.Sprintf("%s says that it runs and has not ended yet.", j.Spec.Device))
 	case wire.Refused:
 		if a.Reason.Transient() {
-			return waiting(j, fmt.Sprintf("%s did not begin it yet (%s): %s", j.Spec.Device, reasonOf(a.Reason), s.Message)), nil
+			return d.leave(ctx, j, fmt.Sprintf("%s did not begin it yet (%s): %s", j.Spec.Device, reasonOf(a.Reason), s.Message))
 		}
 		s.State, s.Message = v1alpha1.JobRefused, clean(reasonOf(a.Reason)+": "+a.Message, 1024)
 		if a.Reason == wire.Expired {
@@ -205,19 +207,37 @@ func (d *Dispatcher) take(ctx context.Context, t devices.Target, j *v1alpha1.Dev
 		}
 	case wire.NotSeen:
 		if a.Now < j.Spec.ExpiresAt.Unix() {
-			return waiting(j, fmt.Sprintf("%s has not seen it (yet).", j.Spec.Device)), nil
+			return d.leave(ctx, j, fmt.Sprintf("%s has not seen it (yet).", j.Spec.Device))
 		}
 		s.State, s.Message = v1alpha1.JobExpired, "The device proves that it never ran; its time is over."
 	default:
-		return waiting(j, "The device gave an answer that is not understood."), nil
+		return d.leave(ctx, j, "The device gave an answer that is not understood.")
 	}
 	return d.record(ctx, j, s, a.AuditRow)
 }
 
-// unreachable leaves a job without an end until its device can be asked; long after its time nobody will know any more.
+// late tells that a job's time has been over for so long that nobody will know any more how it ended.
+func (d *Dispatcher) late(j *v1alpha1.DeviceJob) bool {
+	return d.Now().After(j.Spec.ExpiresAt.Add(unknownAfter))
+}
+
+// leave a job without an end for now. A device that proves nothing, because its clock stands still or because it lies, does not hold up the work
+// for good.
+func (d *Dispatcher) leave(ctx context.Context, j *v1alpha1.DeviceJob, why string) (doors.ToolResult, error) {
+	if d.late(j) {
+		return d.unknown(ctx, j, fmt.Sprintf("%s does not prove whether it ran. %s", j.Spec.Device, why))
+	}
+	return waiting(j, why), nil
+}
+
+// unreachable leaves a job whose device cannot be asked.
 func (d *Dispatcher) unreachable(ctx context.Context, j *v1alpha1.DeviceJob, why string) (doors.ToolResult, error) {
-	if d.Now().After(j.Spec.ExpiresAt.Add(unknownAfter)) {
-		return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobUnknown, Message: clean(why, 1024)}, 0)
+	if d.late(j) {
+		return d.unknown(ctx, j, why)
 	}
 	return waiting(j, "device away: "+why), nil
+}
+
+func (d *Dispatcher) unknown(ctx context.Context, j *v1alpha1.DeviceJob, why string) (doors.ToolResult, error) {
+	return d.record(ctx, j, v1alpha1.DeviceJobStatus{State: v1alpha1.JobUnknown, Message: clean(why, 1024)}, 0)
 }
