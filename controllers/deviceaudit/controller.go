@@ -191,7 +191,7 @@ func ordered(d *v1alpha1.Device, kept checkpoint.Checkpoint, line int64) (checkp
 // begin a line that was ordered.
 func (r *Reconciler) begin(ctx context.Context, d *v1alpha1.Device, k keeping, o checkpoint.Opened) (verdict, error) {
 	now := r.Now()
-	if err := k.begin(ctx, r.Client, r.System, d.Namespace, d.Name, d.Spec.AuditAnchor, o, now); err != nil {
+	if err := k.begin(ctx, r.Client, r.Live, r.System, d.Namespace, d.Name, d.Spec.AuditAnchor, o, now); err != nil {
 		return verdict{}, err
 	}
 	v := verdict{kept: &v1alpha1.KeptAudit{Line: o.At.Line, Rows: o.At.Rows, Root: o.At.Root.String(), At: metav1.NewTime(now)}}.intact(d, r.System, d.Spec.AuditAnchor)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,7 +116,7 @@ func prune(data map[string]string, written string) {
 }
 
 // begin a line that the root key has ordered, by its first checkpoint. What was kept of the line before goes into a ConfigMap of its own, for ever.
-func (k keeping) begin(ctx context.Context, c client.Client, system, namespace, device, order string, r checkpoint.Opened, now time.Time) error {
+func (k keeping) begin(ctx context.Context, c client.Client, live client.Reader, system, namespace, device, order string, r checkpoint.Opened, now time.Time) error {
 	b, err := json.Marshal(checkpoint.Entry{Root: r.At.Root.String(), Line: r.At.Line, At: now.UTC().Format(time.RFC3339), Now: r.Now, Note: r.Checkpoint})
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (k keeping) begin(ctx context.Context, c client.Client, system, namespace, 
 		return nil
 	}
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: names.AuditLine(namespace, device, k.last.Line)}, Data: k.config.Data}
-	if err := c.Create(ctx, old); err != nil && !apierrors.IsAlreadyExists(err) { // of a pass that was stopped here
+	if err := aside(ctx, c, live, old, now); err != nil {
 		return fmt.Errorf("keep line %d of the audit: %w", k.last.Line, err)
 	}
 	after := k.config.DeepCopy()
@@ -138,4 +139,19 @@ func (k keeping) begin(ctx context.Context, c client.Client, system, namespace, 
 		return fmt.Errorf("keep a checkpoint of the audit: %w", err)
 	}
 	return nil
+}
+
+// aside puts a line that has ended, once. The name may be taken: by a pass that was stopped right after this, or by the line of a device that had
+// this device's name before, which stays too.
+func aside(ctx context.Context, c client.Client, live client.Reader, old *corev1.ConfigMap, now time.Time) error {
+	err := c.Create(ctx, old)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	var there corev1.ConfigMap
+	if err := live.Get(ctx, client.ObjectKeyFromObject(old), &there); err != nil || maps.Equal(there.Data, old.Data) {
+		return err
+	}
+	old.Name = fmt.Sprintf("%s.%d", old.Name, now.Unix())
+	return c.Create(ctx, old)
 }

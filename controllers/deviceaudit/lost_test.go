@@ -1,14 +1,20 @@
 package deviceaudit
 
 import (
+	"crypto/ed25519"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/checkpoint"
+	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/names"
 )
 
 // Who takes the ConfigMap away takes nothing back: of an audit in order the status bears the last checkpoint as well.
@@ -103,5 +109,50 @@ func TestAnchoredWhenNothingWasKept(t *testing.T) {
 	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
 	if len(r.old(0)) != 1 {
 		t.Errorf("of the line before: %v", r.old(0))
+	}
+}
+
+// A machine that is set up anew has another key and an audit of its own: it lacks what was kept, and goes on when the root key says so.
+func TestAMachineThatIsSetUpAnew(t *testing.T) {
+	r := begun(t)
+	r.key, r.nodes, r.rows = key(5), nil, 0
+	r.grow(3, "anew")
+	r.must(r.admin.Get(t.Context(), client.ObjectKeyFromObject(r.d), r.d))
+	r.d.Spec.PublicKey = dsse.EncodeKey(r.key.Public().(ed25519.PublicKey))
+	r.must(r.admin.Update(t.Context(), r.d))
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 10)
+	r.order(key(3), 1000)
+	r.anew(1000)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+}
+
+// What was kept of a device that had the name before is not taken for what is kept of this one, and neither is lost.
+func TestALineOfAnotherDeviceOfThatName(t *testing.T) {
+	r := begun(t)
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	before := r.kept().Data
+	another := map[string]string{checkpoint.KeyBroken: "of long ago"}
+	r.must(r.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.r.System, Name: names.AuditLine(r.d.Namespace, "web1", 0)}, Data: another}))
+	r.order(r.key, 1000)
+	r.anew(1000)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+	var all corev1.ConfigMapList
+	r.must(r.admin.List(t.Context(), &all, client.InNamespace(r.r.System)))
+	found := 0
+	for _, m := range all.Items {
+		if cmp.Equal(m.Data, before) || cmp.Equal(m.Data, another) {
+			found++
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d of both are there", found)
 	}
 }
