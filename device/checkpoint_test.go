@@ -126,6 +126,27 @@ func TestCheckpointCannotBeWritten(t *testing.T) {
 	testrig.Until(t, "the checkpoint after all", func() bool { return w.checkpoint(0).At.Rows == 5 })
 }
 
+// A while after the last call its rows are sealed, and then whoever waits for such a time is told.
+func TestRest(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	w.sealAfter = 10 * time.Millisecond
+	w.start()
+	rested := make(chan struct{}, 100)
+	w.d.Rest = func() { rested <- struct{}{} }
+	for rows := int64(3); rows < 7; rows += 2 {
+		w.fill(1)
+		testrig.Until(t, "the device to rest with all sealed", func() bool {
+			select {
+			case <-rested:
+			default:
+				return false
+			}
+			return w.checkpoint(0).At.Rows == rows
+		})
+	}
+}
+
 // sealedWorld has rows 1 to 7, of which a checkpoint has 5 and another, kept by somebody else, 7.
 func sealedWorld(t *testing.T) (w *world, kept string) {
 	w = newWorld(t)

@@ -46,6 +46,8 @@ type Options struct {
 	Never []string
 	// SealAfter is how long a row may be in the audit without a checkpoint; a minute.
 	SealAfter time.Duration
+	// Rest is called when a while after the last call its rows were sealed, for who wants to use a time at which little is done; nothing.
+	Rest func()
 	// Version that Status shows.
 	Version string
 	// Registry for metrics; one of its own.
@@ -83,6 +85,9 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 	if o.SealAfter == 0 {
 		o.SealAfter = time.Minute
 	}
+	if o.Rest == nil {
+		o.Rest = func() {}
+	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
@@ -96,7 +101,7 @@ func New(ctx context.Context, o Options) (*Device, http.Handler, error) {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	s, err := server.New(ctx, server.Options{Device: o.Device, Root: o.RootKey, Key: o.Key, Store: st, Now: o.Now, Log: o.Log, Busy: o.Busy, Bounds: o.Bounds, Env: o.Env, User: o.User,
-		Never: never, SealAfter: o.SealAfter, Version: o.Version, Metrics: server.NewMetrics(o.Registry, o.Device)})
+		Never: never, SealAfter: o.SealAfter, Rest: o.Rest, Version: o.Version, Metrics: server.NewMetrics(o.Registry, o.Device)})
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}

@@ -80,7 +80,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	o.Log, o.Registry = log, registry
+	o.Log, o.Registry, o.Rest = log, registry, debug.FreeOSMemory // what a burst of calls took is the machine's again, not Go's for later
 	d, handler, err := device.New(ctx, o)
 	if err != nil {
 		return err

@@ -35,13 +35,18 @@ func (s *Server) sealLater() {
 		return
 	}
 	s.sealer = time.AfterFunc(s.SealAfter, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sealer = nil
-		if !s.closed {
-			s.seal(s.stop)
-		}
+		s.sealNow()
+		s.Rest()
 	})
+}
+
+func (s *Server) sealNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sealer = nil
+	if !s.closed {
+		s.seal(s.stop)
+	}
 }
 
 // seal all rows. What cannot be written now is tried again; deeds do not wait for it, for the rows themselves are on disk. The lock is held.

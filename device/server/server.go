@@ -49,6 +49,8 @@ type Options struct {
 	Never []string
 	// SealAfter is how long a row may be in the audit without a checkpoint.
 	SealAfter time.Duration
+	// Rest is called when rows that had waited SealAfter were sealed: mostly, the device has nothing more to do.
+	Rest func()
 	// Metrics are counted in; never nil.
 	Metrics *Metrics
 }

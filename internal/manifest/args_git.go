@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 	"unicode"
 )
@@ -98,14 +97,14 @@ func (a GitPushArgs) check() error {
 }
 
 var (
-	author   = regexp.MustCompile(`^[^<>\x00-\x1f\x7f]{1,128} <[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,190}>$`)
-	objectID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	branch   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/+-]{0,199}$`)
-	host     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$|^\[[0-9A-Fa-f:.]{2,45}\]$`)
-	port     = regexp.MustCompile(`^[1-9][0-9]{0,4}$`)
-	login    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-	place    = regexp.MustCompile(`^[A-Za-z0-9._~/+-]{1,512}$`)
-	scp      = regexp.MustCompile(`^([^@/:]+)@([^@/:]+):(.+)$`)
+	author   = lazy(`^[^<>\x00-\x1f\x7f]{1,128} <[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,190}>$`)
+	objectID = lazy(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	branch   = lazy(`^[A-Za-z0-9_][A-Za-z0-9._/+-]{0,199}$`)
+	host     = lazy(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$|^\[[0-9A-Fa-f:.]{2,45}\]$`)
+	port     = lazy(`^[1-9][0-9]{0,4}$`)
+	login    = lazy(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+	place    = lazy(`^[A-Za-z0-9._~/+-]{1,512}$`)
+	scp      = lazy(`^([^@/:]+)@([^@/:]+):(.+)$`)
 )
 
 // checkFile of a working tree. .git is nobody's to commit, in any spelling that some file system takes for it.

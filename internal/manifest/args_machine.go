@@ -3,7 +3,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -27,7 +26,7 @@ const MaxPackages = 50
 
 // packageName that no package manager takes for an option, a version (=), a release or path (/), a group (@), an architecture (:), a
 // pattern (*, ?, [, ~) or, for a trailing -, an order to remove. What is left of apt's own magic is met where apt is run.
-var packageName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9+._-]{0,126}[A-Za-z0-9+])?$`)
+var packageName = lazy(`^[A-Za-z0-9]([A-Za-z0-9+._-]{0,126}[A-Za-z0-9+])?$`)
 
 func (a PkgSearchArgs) check() error {
 	if !packageName.MatchString(a.Query) {
@@ -74,7 +73,7 @@ func (a ProcKillArgs) SignalOf() string {
 	return a.Signal
 }
 
-var processStart = regexp.MustCompile(`^[0-9]{1,18}@[0-9a-f]{8}$`)
+var processStart = lazy(`^[0-9]{1,18}@[0-9a-f]{8}$`)
 
 func (a ProcListArgs) check() error {
 	if len(a.Name) > 15 || strings.ContainsRune(a.Name, 0) {
@@ -122,8 +121,8 @@ const (
 )
 
 var (
-	containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
-	containerID   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	containerName = lazy(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	containerID   = lazy(`^[0-9a-f]{64}$`)
 )
 
 func (a ContainerListArgs) check() error { return nil }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,8 +161,8 @@ func (c Command) paths(argv []string) []SlotPath {
 }
 
 var (
-	word    = regexp.MustCompile(`^[A-Za-z0-9._@%+=:,-]{1,128}$`)
-	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,14})$`)
+	word    = lazy(`^[A-Za-z0-9._@%+=:,-]{1,128}$`)
+	integer = lazy(`^-?(0|[1-9][0-9]{0,14})$`)
 )
 
 func (s Slot) accepts(v string) bool {

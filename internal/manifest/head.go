@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,10 +21,10 @@ const (
 const MaxTimeoutSeconds = 300
 
 var (
-	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	label = lazy(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	// account as useradd accepts them.
-	account  = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+	account  = lazy(`^[a-z_][a-z0-9_-]{0,31}$`)
+	variable = lazy(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 )
 
 // Variables that make a program load or run what nobody approved: by how they begin, and by name. Whoever signs a manifest could list the program

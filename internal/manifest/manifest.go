@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -285,7 +284,7 @@ func (c Command) validate(maxTimeout int) error {
 }
 
 // slot matches an argument that is a slot. Anything else in braces is a literal, such as the templates of docker and go list.
-var slot = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9_]*)\}$`)
+var slot = lazy(`^\{([A-Za-z][A-Za-z0-9_]*)\}$`)
 
 func slotName(arg string) (string, bool) {
 	m := slot.FindStringSubmatch(arg)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -185,7 +184,7 @@ func names(globs []string) error {
 }
 
 // remote is a URL of a scheme that git speaks without running a helper of the repository's choosing, or host:path of ssh.
-var remote = regexp.MustCompile(`^(https|ssh|http)://[A-Za-z0-9.@:\[\]_-]+/[A-Za-z0-9._~/+-]*\*?$|^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[A-Za-z0-9._~/+-]*\*?$|^file:///[A-Za-z0-9._~/+-]*\*?$`)
+var remote = lazy(`^(https|ssh|http)://[A-Za-z0-9.@:\[\]_-]+/[A-Za-z0-9._~/+-]*\*?$|^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[A-Za-z0-9._~/+-]*\*?$|^file:///[A-Za-z0-9._~/+-]*\*?$`)
 
 func (r RepositoryRule) validate() error {
 	if err := validGlob(r.Glob); err != nil {
