@@ -27,6 +27,7 @@ import (
 	"nisse.io/nisse/agentruntime/loop"
 	"nisse.io/nisse/agentruntime/model"
 	"nisse.io/nisse/internal/doors"
+	"nisse.io/nisse/internal/memlimit"
 	"nisse.io/nisse/internal/telemetry"
 )
 
@@ -36,6 +37,7 @@ type options struct {
 }
 
 func main() {
+	memlimit.Set()
 	var o options
 	flag.StringVar(&o.config, "config", doors.PathConfig, "file with the agent's configuration, as the manager renders it")
 	flag.StringVar(&o.state, "state", doors.PathState, "directory of the event log; one process at a time uses it")

@@ -21,10 +21,12 @@ import (
 	"nisse.io/nisse/broker"
 	"nisse.io/nisse/broker/replica"
 	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/memlimit"
 	"nisse.io/nisse/internal/telemetry"
 )
 
 func main() {
+	memlimit.Set()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	do := run

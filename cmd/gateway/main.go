@@ -18,11 +18,13 @@ import (
 	"nisse.io/nisse/gateway"
 	"nisse.io/nisse/gateway/matrix"
 	"nisse.io/nisse/gateway/store"
+	"nisse.io/nisse/internal/memlimit"
 	"nisse.io/nisse/internal/telemetry"
 	"nisse.io/nisse/internal/version"
 )
 
 func main() {
+	memlimit.Set()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {

@@ -21,11 +21,13 @@ import (
 	"nisse.io/nisse/controllers/agent/children"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/dsse"
+	"nisse.io/nisse/internal/memlimit"
 	"nisse.io/nisse/internal/telemetry"
 	"nisse.io/nisse/internal/version"
 )
 
 func main() {
+	memlimit.Set()
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
