@@ -62,7 +62,7 @@ type ManifestRule struct {
 	// irreversible calls are flagged to whoever decides.
 	// +optional
 	Irreversible bool `json:"irreversible,omitempty"`
-	// signature Person demands that a Person's own key signed the approval too. This version cannot check one, so such calls are refused.
+	// signature Person demands that a Person's own key, one of keys.persons, signed the approval too: no key of the cluster does instead.
 	// +optional
 	// +kubebuilder:validation:Enum=Person
 	Signature string `json:"signature,omitempty"`

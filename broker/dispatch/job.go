@@ -97,11 +97,11 @@ func callOf(j *v1alpha1.DeviceJob) approval.Call {
 }
 
 // request is built from the job's stored bytes alone, so that whoever sends it again sends the same.
-func request(j *v1alpha1.DeviceJob, statement, correlationID string, now time.Time) wire.Request {
+func request(j *v1alpha1.DeviceJob, statement, signature, correlationID string, now time.Time) wire.Request {
 	return wire.Request{
 		V: wire.Version, Device: j.Spec.Device, ManifestDigest: j.Spec.ManifestDigest, Capability: j.Spec.Capability, Args: j.Spec.Args,
 		Deed: j.Spec.Deed, At: now.Unix(), ExpiresAt: j.Spec.ExpiresAt.Unix(), CorrelationID: correlationID, Agent: j.Spec.Agent,
-		Approved: &wire.Approved{GateUID: j.Spec.Gate.UID, Step: j.Spec.Step, Attempt: j.Spec.Attempt, Statement: statement},
+		Approved: &wire.Approved{GateUID: j.Spec.Gate.UID, Step: j.Spec.Step, Attempt: j.Spec.Attempt, Statement: statement, Signature: signature},
 	}
 }
 

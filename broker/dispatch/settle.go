@@ -68,6 +68,8 @@ type sendable struct {
 	force   judge.Force
 	allowed judge.Allowed
 	target  devices.Target
+	// signature of a Person, where the step's rule demands one.
+	signature string
 }
 
 // barredError says why a job may not be sent now.
@@ -99,7 +101,11 @@ func (d *Dispatcher) sendable(ctx context.Context, j *v1alpha1.DeviceJob) (senda
 	if err != nil {
 		return sendable{}, &barredError{err.Error()}
 	}
-	return sendable{w, f, allowed, t}, nil
+	signature, no := judge.Signature(f, allowed, j.Spec.Step, w.Now)
+	if no != nil {
+		return sendable{}, &barredError{no.Message}
+	}
+	return sendable{w, f, allowed, t, signature}, nil
 }
 
 // send signs and sends after one more live look, since the judge looked before a job was written and a device asked. The device is told what it lacks
@@ -136,7 +142,7 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 			}
 		}
 		asked = true
-		a, err = d.Devices.Call(sending, now.target, request(j, now.force.Gate.Status.Statement, now.world.Item.Correlation(), d.Now()))
+		a, err = d.Devices.Call(sending, now.target, request(j, now.force.Gate.Status.Statement, now.signature, now.world.Item.Correlation(), d.Now()))
 		return err
 	}, signed(now.allowed))
 	stop()

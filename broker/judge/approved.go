@@ -235,6 +235,9 @@ func step(c Call, w World, a Allowed, f Force) *Decision {
 		if err := f.Statement.Covers(int32(next), 1, StepCall(s), w.Now.Unix()); err != nil {
 			return refuse(StatementInvalid, "Step %d of %s: %v. Nothing was run.", next, rev, err)
 		}
+		if _, no := Signature(f, a, int32(next), w.Now); no != nil {
+			return no
+		}
 		return &Decision{Verdict: Run, Step: int32(next), Attempt: 1}
 	}
 	for i, s := range f.Plan.Spec.Steps {
@@ -386,6 +389,9 @@ func StillGood(j *v1alpha1.DeviceJob, w World) *Decision {
 	}
 	if err := f.Statement.Covers(j.Spec.Step, j.Spec.Attempt, call, w.Now.Unix()); err != nil {
 		return refuse(StatementInvalid, "Step %d of %s: %v.", j.Spec.Step, rev, err)
+	}
+	if _, no := Signature(f, a, j.Spec.Step, w.Now); no != nil {
+		return no
 	}
 	if !w.Now.Before(j.Spec.ExpiresAt.Time) {
 		return refuse(ApprovalEnded, "The time of step %d of %s is over.", j.Spec.Step, rev)

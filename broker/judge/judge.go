@@ -99,6 +99,7 @@ const (
 	GateMismatch      = "GateMismatch"
 	DigestMismatch    = "DigestMismatch"
 	StatementInvalid  = "StatementInvalid"
+	NeedsSignature    = "NeedsSignature"
 	ApprovalEnded     = "ApprovalEnded"
 	ApproverRevoked   = "ApproverRevoked"
 	ManifestChanged   = "ManifestChanged"
