@@ -138,6 +138,14 @@ func TestDemoWalksThrough(t *testing.T) {
 				`finish {"summary":"The disk usage is in /srv/nisse/report.txt, /srv/nisse/copy.txt: 53 bytes."}`,
 			}},
 		}},
+		{"a plan in so many words", []turn{
+			{hears: `lucas: Do exactly this plan: {"reason": "So.", "steps": [{"device": "web2", "capability": "git.status", "args": {"path": "/src/tool"}}, {"device": "web2", "capability": "proc.list", "args": {}}]}`,
+				tools: map[string]string{"git_status": `{"status":"done","step":1}`, "proc_list": `{"status":"done","step":2}`},
+				does:  []string{`submit_plan {"reason": "So.", "steps": [{"device": "web2", "capability": "git.status", "args": {"path": "/src/tool"}}, {"device": "web2", "capability": "proc.list", "args": {}}]}`}},
+			{hears: "lucas approved plan rev-1.", does: []string{
+				`git_status {"device":"web2","path":"/src/tool"}`, `proc_list {"device":"web2"}`, `finish {"summary":"All of the plan ran."}`,
+			}},
+		}},
 		{"report, another path wanted", []turn{
 			ask,
 			{hears: "Plan rev-1 was rejected by lucas: \"use /srv/nisse/daily.txt instead\"", does: []string{

@@ -165,8 +165,8 @@ func (r *Rig) Fact(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// addAgent makes the rig's agent, like the demo's but in a fresh room.
-func (r *Rig) addAgent(ctx context.Context) error {
+// addAgent makes the rig's agent, like the demo's but in a fresh room, and with these changes.
+func (r *Rig) addAgent(ctx context.Context, changes ...func(*api.AgentSpec)) error {
 	var err error
 	if r.Room, err = r.You.CreateRoom(ctx, person.RoomOptions{Name: "end-to-end", Invite: []id.UserID{r.Account, Gates}}); err != nil {
 		return err
@@ -177,6 +177,9 @@ func (r *Rig) addAgent(ctx context.Context) error {
 	}
 	a := &api.Agent{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: r.Agent}, Spec: *demo.Spec.DeepCopy()}
 	a.Spec.Conversation.Matrix = api.MatrixConversation{UserID: r.Account.String(), Room: r.Room.String()}
+	for _, change := range changes {
+		change(&a.Spec)
+	}
 	if err := r.Admin.Create(ctx, a); err != nil {
 		return fmt.Errorf("make the tests' agent: %w", err)
 	}
