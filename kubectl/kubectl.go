@@ -25,7 +25,7 @@ import (
 func New(version string) *cobra.Command {
 	var c cluster
 	root := &cobra.Command{
-		Use: "nisse", Short: "Work with Nisse's devices, their manifests and their jobs", Version: version,
+		Use: "nisse", Short: "Work with Nisse's gates, devices, their manifests and their jobs", Version: version,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl nisse"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -33,7 +33,7 @@ func New(version string) *cobra.Command {
 	f.StringVar(&c.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig; what kubectl takes when empty")
 	f.StringVar(&c.overrides.CurrentContext, "context", "", "context of the kubeconfig")
 	f.StringVarP(&c.overrides.Context.Namespace, "namespace", "n", "", "namespace of the objects; the context's when empty")
-	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c, time.Now), enroll(&c, time.Now), jobCommand(&c))
+	root.AddCommand(keygen(), manifestCommand(time.Now), deviceCommand(&c, time.Now), auditCommand(&c, time.Now), enroll(&c, time.Now), jobCommand(&c), approveCommand(&c, time.Now))
 	return root
 }
 

@@ -98,11 +98,11 @@ func manifestVerify(now func() time.Time) *cobra.Command {
 func privateKey(file string) (ed25519.PrivateKey, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the root key: %w", err)
+		return nil, fmt.Errorf("read the key: %w", err)
 	}
 	key, err := dsse.ParsePrivateKey(pem)
 	if err != nil {
-		return nil, fmt.Errorf("read the root key %s: %w", file, err)
+		return nil, fmt.Errorf("read the key %s: %w", file, err)
 	}
 	return key, nil
 }
