@@ -83,15 +83,17 @@ func settled(d *v1alpha1.Device) bool {
 	return k != nil && c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == d.Generation && a.Finding == "" && a.Rows == k.Rows && a.Root == k.Root
 }
 
-// remembered is what was kept, though the ConfigMap be gone: the status bears the last checkpoint too, and whether the audit was found broken. Who
+// remembered is what was kept, though the ConfigMap be gone, or an older one: the status bears the last checkpoint too, and whether the audit was found broken. Who
 // takes the ConfigMap away ends no break by it; the root key alone does.
 func remembered(k keeping, d *v1alpha1.Device) keeping {
-	if s := d.Status.AuditKept; k.last.Rows == 0 && s != nil {
+	s := d.Status.AuditKept
+	same := k.config == nil || s != nil && s.Line == k.last.Line // of this line; the status follows when another has begun
+	if s != nil && (k.last.Rows == 0 || same && s.Rows > k.last.Rows) {
 		if root, err := checkpoint.ParseRoot(s.Root); err == nil {
 			k.last, k.at = checkpoint.Checkpoint{Line: s.Line, Rows: s.Rows, Root: root}, s.At
 		}
 	}
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionAuditIntact); k.config == nil && c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionAuditIntact); same && k.broken == nil && c != nil && c.Status == metav1.ConditionFalse {
 		k.lost = &checkpoint.Finding{Trouble: checkpoint.Trouble(c.Reason), Detail: "it was found so before, and what was kept, with that finding, was taken away since"}
 		_, _ = fmt.Sscanf(c.Message, "Row %d:", &k.lost.Row) // as broken wrote it
 	}

@@ -156,3 +156,45 @@ func TestALineOfAnotherDeviceOfThatName(t *testing.T) {
 		t.Errorf("%d of both are there", found)
 	}
 }
+
+// A ConfigMap that comes back older, from a backup of its namespace, makes nobody forget what was kept since.
+func TestAnOlderConfigMapComesBack(t *testing.T) {
+	r := begun(t)
+	before := r.kept().Data
+	r.grow(5, "row")
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditExtends, 15)
+	m := r.kept()
+	m.Data = before
+	r.must(r.admin.Update(t.Context(), m))
+	r.cut(12)
+	r.bring(r.says(15, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 15)
+	// Nor what was found.
+	m = r.kept()
+	m.Data = before
+	r.must(r.admin.Update(t.Context(), m))
+	r.grow(9, "row")
+	r.bring(r.says(15, nil))
+	r.pass()
+	r.want(metav1.ConditionFalse, v1alpha1.ReasonAuditTruncated, 15)
+}
+
+// The manager stops after it has begun a line and before it says so: what the status still tells of the line before is not taken for this one's.
+func TestStopsAfterItAnchored(t *testing.T) {
+	r := begun(t)
+	r.cut(7)
+	r.bring(r.says(10, nil))
+	r.pass()
+	r.order(r.key, 1000)
+	r.anew(1000)
+	o, reply := r.says(10, nil)
+	r.bring(o, reply)
+	k, err := read(t.Context(), r.admin, r.r.System, r.d.Namespace, "web1")
+	r.must(err)
+	r.must(k.begin(t.Context(), r.admin, r.admin, r.r.System, r.d.Namespace, "web1", r.d.Spec.AuditAnchor, o, r.now))
+	r.pass()
+	r.want(metav1.ConditionTrue, v1alpha1.ReasonAuditAnchored, 2)
+}
