@@ -70,6 +70,9 @@ func (r *Reconciler) decide(ctx context.Context, cached *v1alpha1.Gate) error {
 	} else if why != "" {
 		return r.commit(ctx, s, policy.Verdict{Outcome: v1alpha1.GateSuperseded}, why, now)
 	}
+	if why := s.unanswerable(now); why != "" {
+		return r.commit(ctx, s, policy.Verdict{Outcome: v1alpha1.GateSuperseded}, why, now)
+	}
 	// By the time before anything was read: what a list may have missed was stored after it, and so too late.
 	v := policy.Decide(s.gate, s.plan, s.agent, s.people, s.approvals, s.began)
 	if v.Outcome == v1alpha1.GateExpired && s.early {
