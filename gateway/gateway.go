@@ -69,7 +69,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	err = builder.ControllerManagedBy(mgr).Named("items").For(&v1alpha1.WorkItem{}).WithOptions(one).
-		Complete(&items.Reconciler{Objects: mgr.GetClient(), Store: o.Store})
+		Complete(&items.Reconciler{Objects: mgr.GetClient(), Store: o.Store, Now: time.Now, Log: o.Log})
 	if err != nil {
 		return err
 	}

@@ -261,6 +261,14 @@ type Outcome struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Summary string `json:"summary,omitempty"`
+	// steps of the revision that was approved last: how many succeeded, of how many. Absent when nothing was approved.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Steps string `json:"steps,omitempty"`
+	// undone says which of these steps did not succeed, and how they ended; absent when all did. It comes from gates and jobs, not from the agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Undone string `json:"undone,omitempty"`
 	// at is when it closed.
 	At metav1.Time `json:"at"`
 }
@@ -361,7 +369,8 @@ func (w *WorkItem) Correlation() string {
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Waiting-For",type=string,JSONPath=`.status.waitingFor`
 // +kubebuilder:printcolumn:name="Rev",type=integer,JSONPath=`.status.plan.revision`
-// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome.result`,priority=1
+// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome.result`
+// +kubebuilder:printcolumn:name="Steps",type=string,JSONPath=`.status.outcome.steps`
 // +kubebuilder:printcolumn:name="Title",type=string,JSONPath=`.spec.title`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 50",message="a WorkItem's name is a DNS label of at most 50 characters: its plans and gates are named from it"

@@ -30,9 +30,10 @@ func (g *guard) Enforced(context.Context, string) error { return g.err }
 
 type bench struct {
 	*controllertest.World
-	r     *Reconciler
-	guard *guard
-	now   time.Time
+	r      *Reconciler
+	guard  *guard
+	now    time.Time
+	second *v1alpha1.Plan
 }
 
 func newBench(t *testing.T, change func(*v1alpha1.Agent)) *bench {
@@ -305,11 +306,19 @@ func TestOutcomes(t *testing.T) {
 			b.pass()
 			b.answer(b.gate(names.HaltGate("wi-1", "s1", "")), v1alpha1.AnswerAbandon, "never mind")
 		}, v1alpha1.Outcome{Result: v1alpha1.ResultAbandoned, Summary: "never mind"}},
+		{"done, says the agent, and what was approved did not run", func(b *bench) {
+			g := b.Gate(b.second, b.now)
+			b.Status(g, func() {
+				g.Status.Outcome, g.Status.Statement = v1alpha1.GateApproved, "{}"
+				g.Status.Decisions = []v1alpha1.GateDecision{{Approval: "apr-1", Person: "lucas", Decision: v1alpha1.DecisionApprove, Channel: v1alpha1.ChannelKubernetes, At: metav1.Now()}}
+			})
+			b.Status(b.Item, func() { b.runtime().Finished = &v1alpha1.FinishReport{Summary: "It is written.", At: metav1.Now()} })
+		}, v1alpha1.Outcome{Result: v1alpha1.ResultDone, Summary: "It is written.", Steps: "0/1", Undone: "Of rev-2, which was approved, step 1 was not run."}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, nil)
 			b.Plan(1, controllertest.Report)
-			b.Plan(2, controllertest.Report)
+			b.second = b.Plan(2, controllertest.Report)
 			tc.before(b)
 			b.pass()
 			b.state(v1alpha1.WorkItemClosed, "")

@@ -83,14 +83,22 @@ func asked(g *v1alpha1.Gate, held v1alpha1.GateHaltRef) error {
 
 // latestRevision is read live: a revision that the cache does not show yet must not outlive an answer that was meant for it.
 func (r *Reconciler) latestRevision(ctx context.Context, item *v1alpha1.WorkItem) (int32, error) {
-	var plans v1alpha1.PlanList
-	if err := r.Live.List(ctx, &plans, client.InNamespace(item.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item.Name}); err != nil {
-		return 0, fmt.Errorf("list the plans of %s: %w", item.Name, err)
+	plans, err := r.livePlans(ctx, item)
+	if err != nil {
+		return 0, err
 	}
-	if latest := subject.Latest(item, plans.Items); latest != nil {
+	if latest := subject.Latest(item, plans); latest != nil {
 		return latest.Spec.Revision, nil
 	}
 	return 0, nil
+}
+
+func (r *Reconciler) livePlans(ctx context.Context, item *v1alpha1.WorkItem) ([]v1alpha1.Plan, error) {
+	var plans v1alpha1.PlanList
+	if err := r.Live.List(ctx, &plans, client.InNamespace(item.Namespace), client.MatchingFields{v1alpha1.FieldWorkItem: item.Name}); err != nil {
+		return nil, fmt.Errorf("list the plans of %s: %w", item.Name, err)
+	}
+	return plans.Items, nil
 }
 
 // ask opens the gate of a held item.

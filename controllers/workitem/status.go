@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,36 +16,11 @@ import (
 	"nisse.io/nisse/controllers/gate/render"
 	"nisse.io/nisse/controllers/gate/subject"
 	"nisse.io/nisse/controllers/pass"
-	"nisse.io/nisse/controllers/workitem/workflow"
 	"nisse.io/nisse/internal/telemetry"
 )
 
 // maxWaitingFor is the limit of status.waitingFor.
 const maxWaitingFor = 512
-
-// end records the outcome of an item that has just closed, and closes all its plans.
-func (r *Reconciler) end(ctx context.Context, s *scope) error {
-	st := &s.item.Status
-	var o v1alpha1.Outcome
-	switch {
-	case slices.Contains(s.effects, workflow.RecordDone):
-		o = v1alpha1.Outcome{Result: v1alpha1.ResultDone, Summary: st.Runtime.Finished.Summary}
-	case slices.Contains(s.effects, workflow.RecordAbandoned):
-		o = v1alpha1.Outcome{Result: v1alpha1.ResultAbandoned, Summary: s.abandoned.Text}
-	case slices.Contains(s.effects, workflow.RecordClosed):
-		o = v1alpha1.Outcome{Result: v1alpha1.ResultClosed}
-	default:
-		return nil
-	}
-	revision, err := r.latestRevision(ctx, s.item)
-	if err != nil {
-		return err
-	}
-	st.ClosedRevision = max(st.ClosedRevision, revision)
-	o.At = metav1.NewTime(r.Now().UTC().Truncate(time.Second))
-	st.Outcome = &o
-	return nil
-}
 
 // settle computes the status, however the pass ended.
 func (s *scope) settle(err error) {

@@ -35,6 +35,9 @@ func TestApprovedInTheRoom(t *testing.T) {
 	s.Say("approve rev-1")
 	s.Hear("nisse-ops", `(?i)disk usage is in`)
 	item := s.Closed(api.ResultDone)
+	if o := item.Status.Outcome; o.Steps != "1/1" || o.Undone != "" {
+		t.Errorf("the outcome says %+v", o)
+	}
 	text, err := s.File("report.txt")
 	if err != nil || !strings.Contains(text, "Filesystem") {
 		t.Errorf("the report is %q, %v", text, err)
@@ -133,10 +136,14 @@ func TestMismatchThenAbandon(t *testing.T) {
 	s.OpenGate(api.GateHalt, 0)
 	s.Hear("nisse-gates", `abandon`)
 	s.Say("abandon")
-	s.Closed(api.ResultAbandoned)
+	item := s.Closed(api.ResultAbandoned)
 	if n := s.Ran("fs.write"); n != 0 {
 		t.Errorf("fs.write ran %d times", n)
 	}
+	if o := item.Status.Outcome; o.Steps != "0/1" || o.Undone != "Of rev-1, which was approved, step 1 was not run." {
+		t.Errorf("the outcome says %+v", o)
+	}
+	s.Hear("nisse-gates", `^This work has ended\. Of rev-1, which was approved, step 1 was not run\.$`)
 }
 
 // Stop holds whatever the agent does. Here the plan is approved while the broker is away, and the person says stop before it is back:
