@@ -25,15 +25,23 @@ const (
 
 // End of the chain: how many rows, and the hash of the last.
 func End(ctx context.Context, q store.Querier) (chain.Expect, error) {
-	rows, err := store.MetaInt(ctx, q, metaRows)
-	if err != nil {
-		return chain.Expect{}, err
+	end := chain.Expect{Head: chain.Genesis}
+	var head sql.NullString
+	err := q.QueryRowContext(ctx, "SELECT rows.value, head.value FROM meta AS rows LEFT JOIN meta AS head ON head.key = ? WHERE rows.key = ?", metaHead, metaRows).Scan(&end.Rows, &head)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+	case err != nil:
+		return chain.Expect{}, fmt.Errorf("end of the audit: %w", err)
+	case end.Rows > 0:
+		end.Head = head.String
 	}
-	if rows == 0 {
-		return chain.Expect{Head: chain.Genesis}, nil
-	}
-	head, err := store.Meta(ctx, q, metaHead)
-	return chain.Expect{Rows: rows, Head: head}, err
+	return end, nil
+}
+
+// setEnd of the chain.
+func setEnd(ctx context.Context, tx *sql.Tx, end chain.Expect) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO meta VALUES (?, ?), (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", metaRows, strconv.FormatInt(end.Rows, 10), metaHead, end.Head)
+	return err
 }
 
 // Append a row in a transaction. Seq, Prev, At, ArgsHash are set here, and Args cut. It returns the new end.
@@ -52,7 +60,7 @@ func Append(ctx context.Context, tx *sql.Tx, at time.Time, r chain.Row) (chain.E
 	if _, err := tx.ExecContext(ctx, "INSERT INTO audit VALUES (?, ?, ?)", r.Seq, body, end.Head); err != nil {
 		return chain.Expect{}, fmt.Errorf("audit: row %d: %w", r.Seq, err)
 	}
-	if err := errors.Join(store.SetMetaInt(ctx, tx, metaRows, end.Rows), store.SetMeta(ctx, tx, metaHead, end.Head)); err != nil {
+	if err := setEnd(ctx, tx, end); err != nil {
 		return chain.Expect{}, fmt.Errorf("audit: %w", err)
 	}
 	return end, nil

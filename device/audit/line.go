@@ -40,7 +40,7 @@ func Begin(ctx context.Context, tx *sql.Tx, at time.Time, a checkpoint.Anchor, o
 			return fmt.Errorf("audit: put line %d aside: %w", before, err)
 		}
 	}
-	if err := errors.Join(store.SetMetaInt(ctx, tx, metaRows, 0), store.SetMeta(ctx, tx, metaHead, chain.Genesis), store.SetMetaInt(ctx, tx, metaLine, a.Line)); err != nil {
+	if err := errors.Join(setEnd(ctx, tx, chain.Expect{Head: chain.Genesis}), store.SetMetaInt(ctx, tx, metaLine, a.Line)); err != nil {
 		return fmt.Errorf("audit: begin line %d: %w", a.Line, err)
 	}
 	_, err = Append(ctx, tx, at, chain.Row{Kind: chain.Anchor, Args: order})

@@ -64,7 +64,7 @@ func (n *nursery) reap(p *exec.Cmd) {
 	delete(n.known, p.Process.Pid)
 	until := time.Now().Add(patience)
 	// The children of one that is killed are ours in the next round.
-	for round := 0; n.adopts && round < mostRounds; round++ {
+	for round := 0; n.adopts && round < mostRounds && !childless(); round++ {
 		strange := offspring()
 		strange = slices.DeleteFunc(strange, func(pid int) bool { return n.known[pid] })
 		if len(strange) == 0 {
@@ -79,6 +79,12 @@ func (n *nursery) reap(p *exec.Cmd) {
 			}
 		}
 	}
+}
+
+// childless tells that this process has no child at all, by one system call: mostly nothing was left to us, and who that would be need not be
+// looked for.
+func childless() bool {
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil), unix.ECHILD)
 }
 
 // wait until a child has ended, and reap it; false when it has not by then.

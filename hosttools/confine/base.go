@@ -37,32 +37,38 @@ func (b *builder) base(uid int) {
 	b.never = never
 }
 
-// carve holes out of a directory, since the kernel opens a directory with all that is below it: whole are the paths that may be
-// opened, names the directories around the holes, of which only names may be known.
-func carve(p string, holes []string) (whole, names []string) {
+// part of a directory around holes.
+type part struct {
+	path string
+	// whole parts may be opened; of others, directories around the holes, only names may be known.
+	whole bool
+	// dir tells that it is a directory, as the one above lists it.
+	dir bool
+}
+
+// carve holes out of what lies below a directory, or at it, since the kernel opens a directory with all that is below it.
+func carve(p string, dir bool, holes []string) []part {
 	inside := false
 	for _, h := range holes {
 		if below(h, p) {
-			return nil, nil
+			return nil
 		}
 		inside = inside || below(p, h)
 	}
 	if !inside {
-		return []string{p}, nil
+		return []part{{p, true, dir}}
 	}
 	entries, err := os.ReadDir(p)
 	if err != nil {
-		return nil, nil
+		return nil
 	}
-	names = append(names, p)
+	all := []part{{p, false, true}}
 	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink != 0 {
-			continue
+		if e.Type()&fs.ModeSymlink == 0 { // what that leads to has a place of its own, or none
+			all = append(all, carve(filepath.Join(p, e.Name()), e.IsDir(), holes)...)
 		}
-		w, n := carve(filepath.Join(p, e.Name()), holes)
-		whole, names = append(whole, w...), append(names, n...)
 	}
-	return whole, names
+	return all
 }
 
 // below tells whether p is dir or below it.

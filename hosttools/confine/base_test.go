@@ -50,11 +50,30 @@ func TestCarve(t *testing.T) {
 				}
 				return out
 			}
-			whole, names := carve(top+c.dir, under(c.holes))
+			var whole, names []string
+			for _, p := range carve(top+c.dir, true, under(c.holes)) {
+				if info, err := os.Lstat(p.path); err == nil && info.IsDir() != p.dir {
+					t.Errorf("%s: dir is %t", p.path, p.dir)
+				}
+				if p.whole {
+					whole = append(whole, p.path)
+				} else {
+					names = append(names, p.path)
+				}
+			}
 			if d := cmp.Diff([][]string{under(c.whole), under(c.names)}, [][]string{whole, names}); d != "" {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// The root directory has a slash of its own, and its holes are holes all the same.
+func TestCarveRoot(t *testing.T) {
+	for _, p := range carve("/", true, []string{"/proc/self", "/usr"}) {
+		if filepath.Clean(p.path) != p.path || below("/usr", p.path) || p.whole && (p.path == "/" || p.path == "/proc") {
+			t.Errorf("%+v", p)
+		}
 	}
 }
 

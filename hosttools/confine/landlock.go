@@ -142,27 +142,38 @@ func (b *builder) add(rights landlock.AccessFSSet, paths ...string) {
 		if err != nil { // not there, or closed to the daemon and so to what it starts
 			continue
 		}
-		whole, names := carve(real, b.never)
-		for _, w := range whole {
-			b.one(rights, w)
+		info, err := os.Lstat(real)
+		if err != nil {
+			b.missing(err)
+			continue
 		}
-		for _, n := range names {
-			b.one(rights&list, n)
+		for _, c := range carve(real, info.IsDir(), b.never) {
+			if c.whole {
+				b.rule(rights, c.path, c.dir)
+			} else {
+				b.rule(rights&list, c.path, c.dir)
+			}
 		}
+	}
+}
+
+// missing paths open nothing; whatever else is wrong with one keeps the program from starting.
+func (b *builder) missing(err error) {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		b.err = errors.Join(b.err, err)
 	}
 }
 
 // one path as it is.
 func (b *builder) one(rights landlock.AccessFSSet, path string) {
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return
-	}
 	if err != nil {
-		b.err = errors.Join(b.err, err)
+		b.missing(err)
 		return
 	}
-	b.rule(rights, path, info)
+	if info.Mode()&fs.ModeSymlink == 0 { // what it leads to has a rule of its own, or none
+		b.rule(rights, path, info.IsDir())
+	}
 }
 
 // hold rights to an open file by its descriptor.
@@ -183,14 +194,11 @@ func (b *builder) hold(rights landlock.AccessFSSet, f *os.File) {
 			return
 		}
 	}
-	b.rule(rights, fdPath(f), info)
+	b.rule(rights, fdPath(f), info.IsDir())
 }
 
-func (b *builder) rule(rights landlock.AccessFSSet, path string, info fs.FileInfo) {
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return // what it leads to has a rule of its own, or none
-	}
-	if !info.IsDir() {
+func (b *builder) rule(rights landlock.AccessFSSet, path string, dir bool) {
+	if !dir {
 		rights &= ofFile
 	}
 	if !b.refer {
