@@ -165,7 +165,7 @@ func TestSignRefuses(t *testing.T) {
 	if _, _, err := run(t, "", "manifest", "sign", "-f", "-", "--key", key, "--in-place"); err == nil {
 		t.Error("standard input was signed in place")
 	}
-	if _, _, err := run(t, "", "manifest", "sign", "-f", "x.yaml", "--key", "none"); err == nil || !strings.Contains(err.Error(), "root key") {
+	if _, _, err := run(t, "", "manifest", "sign", "-f", "x.yaml", "--key", "none"); err == nil || !strings.Contains(err.Error(), "read the key: open none") {
 		t.Errorf("%v", err)
 	}
 }
