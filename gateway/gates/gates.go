@@ -98,6 +98,14 @@ func asked(g *v1alpha1.Gate) string {
 	return head + "\nReply  approve " + approval.Code(g.Spec.Digest, string(g.UID)) + reply
 }
 
+// Sign is the command that approves a gate which takes a person's own signature; empty for others.
+func Sign(g *v1alpha1.Gate) string {
+	if len(g.Spec.Signers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("kubectl nisse approve %s -n %s --key <file>", g.Name, g.Namespace)
+}
+
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

@@ -220,7 +220,7 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 		out[i] = routing.Gate{
 			Name: g.Name, UID: string(g.UID), Digest: g.Spec.Digest, Kind: kindOf(g), Revision: g.Spec.Revision,
 			WorkItem: item, Thread: roots[item], Title: g.Spec.Title, Approvers: g.Spec.Approvers, Open: g.Open(), Shown: shown.Whole, Glimpsed: shown.Some, ShownAt: shown.At,
-			Code: approval.Code(g.Spec.Digest, string(g.UID)), ByCode: g.Spec.Tier == v1alpha1.TierHigh,
+			Code: approval.Code(g.Spec.Digest, string(g.UID)), ByCode: g.Spec.Tier == v1alpha1.TierHigh, Sign: gates.Sign(g),
 		}
 		if g.Open() {
 			if err := d.settle(ctx, &out[i], e); err != nil {

@@ -69,6 +69,9 @@ func (v View) approve(c decision.Command, e Event, may Rights) Route {
 	if r.Kind != Decide {
 		return r
 	}
+	if g := named[0]; g.Sign != "" {
+		return gates(fmt.Sprintf("Nothing was approved: rev-%d for %s takes the own signature of a person, and no message can carry one. Where your key is kept, run `%s`.", g.Revision, quoted(g), g.Sign))
+	}
 	if c.Code == "" {
 		g := named[0]
 		if g.ByCode {
@@ -256,6 +259,9 @@ func (v View) how(open []Gate) string {
 	case open[0].Kind == Halt:
 		return "Type exactly " + v.answers(open[0]) + "."
 	}
+	if open[0].Sign != "" {
+		return fmt.Sprintf("Run `%s` where your key is kept, or type exactly `reject <why>`.", open[0].Sign)
+	}
 	return fmt.Sprintf("Type exactly `approve %s`, or `reject <why>`.", v.handle(open[0], open))
 }
 
@@ -290,6 +296,10 @@ func (v View) open(open []Gate) string {
 		b.WriteString("\n• ")
 		if g.Kind == Halt {
 			b.WriteString(quoted(g) + " is stopped: " + v.answers(g))
+			continue
+		}
+		if g.Sign != "" {
+			fmt.Fprintf(&b, "rev-%d for %s: `%s`", g.Revision, quoted(g), g.Sign)
 			continue
 		}
 		fmt.Fprintf(&b, "rev-%d for %s: `approve %s`", g.Revision, quoted(g), v.handle(g, open))

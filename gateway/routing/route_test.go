@@ -180,6 +180,8 @@ func TestDecisions(t *testing.T) {
 	told := func(text string) Route { return Route{Kind: Tell, Person: "lucas", Tell: text, Gates: true} }
 	one := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1")}}
 	high := View{Active: nginx(), Gates: []Gate{rev(1, "wi-1", func(g *Gate) { g.ByCode = true })}}
+	own := rev(1, "wi-1", func(g *Gate) { g.ByCode, g.Sign = true, "kubectl nisse approve x" })
+	signed, twoSigned := View{Active: nginx(), Gates: []Gate{own}}, View{Active: nginx(), Gates: []Gate{own, rev(2, "wi-1")}}
 	halted := View{Active: held(waits(nginx())), Gates: []Gate{halt("wi-1")}}
 	two := View{Gates: []Gate{rev(1, "wi-2", func(g *Gate) { g.Title, g.Code = "disk", "BBBBBB" }), rev(1, "wi-1")}}
 	noYes := Route{Kind: Tell, Person: "lucas", Tell: "Nothing waits for a yes or no here. Say in a sentence what you want done."}
@@ -197,6 +199,11 @@ func TestDecisions(t *testing.T) {
 		"by code":                  {say(lucas, "approve aaaaab", one), edit(yes, func(r *Route) { r.Evidence = "TypedCode" })},
 		"High, by revision":        {say(lucas, "approve rev-1", high), told("Nothing was approved: rev-1 for \"nginx\" wants its code. Read it; if it is right: `approve AAAAAB`.")},
 		"High, bare":               {say(lucas, "approve", high), told("Nothing was approved: rev-1 for \"nginx\" wants its code. Read it; if it is right: `approve AAAAAB`.")},
+		"signed, by revision":      {say(lucas, "approve rev-1", signed), told("Nothing was approved: rev-1 for \"nginx\" takes the own signature of a person, and no message can carry one. Where your key is kept, run `kubectl nisse approve x`.")},
+		"signed, by code":          {say(lucas, "approve AAAAAB", signed), told("Nothing was approved: rev-1 for \"nginx\" takes the own signature of a person, and no message can carry one. Where your key is kept, run `kubectl nisse approve x`.")},
+		"signed, a wrong code":     {say(lucas, "approve ZZZZZZ", signed), told("No open plan has the code ZZZZZZ. Run `kubectl nisse approve x` where your key is kept, or type exactly `reject <why>`.")},
+		"signed, one of two":       {say(lucas, "approve rev-7", twoSigned), told("No plan rev-7 waits for a decision here. Open:\n• rev-1 for \"nginx\": `kubectl nisse approve x`\n• rev-2 for \"nginx\": `approve rev-2`")},
+		"signed, rejected":         {say(lucas, "reject rev-1 no", signed), edit(no, func(r *Route) { r.Text = "no" })},
 		"High, by code":            {say(lucas, "approve AAAAAB", high), edit(yes, func(r *Route) { r.Evidence = "TypedCode" })},
 		"High, a wrong code":       {say(lucas, "approve ZZZZZZ", high), told("No open plan has the code ZZZZZZ. Type exactly `approve AAAAAB`, or `reject <why>`.")},
 		"High, rejected":           {say(lucas, "reject rev-1 no", high), edit(no, func(r *Route) { r.Text = "no" })},

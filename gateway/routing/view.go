@@ -98,6 +98,8 @@ type Gate struct {
 	Code string
 	// ByCode: nothing but the code approves it.
 	ByCode bool
+	// Sign is the command by which a person approves it with their own signature, which no message carries; empty where none is asked for.
+	Sign string
 	// Open while nobody has decided.
 	Open bool
 	// Shown: its message stood in the room's timeline before the message that is routed. What was not there cannot have been

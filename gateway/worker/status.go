@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
+	asked "nisse.io/nisse/gateway/gates"
 	"nisse.io/nisse/gateway/routing"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/approval"
@@ -83,6 +84,12 @@ func stands(i *v1alpha1.WorkItem, gate *v1alpha1.Gate, code bool, titles map[str
 		return fmt.Sprintf("stopped, waits for %s: `continue %s`, `replan %s <advice>` or `abandon %s`", people(gate.Spec.Approvers, asker), c, c, c)
 	case gate != nil && gate.Spec.Kind == v1alpha1.GateHalt:
 		return "stopped, waits for " + people(gate.Spec.Approvers, asker) + ": `continue`, `replan <advice>` or `abandon`"
+	case gate != nil && len(gate.Spec.Signers) > 0:
+		var signers []string
+		for _, s := range gate.Spec.Signers {
+			signers = append(signers, s.Person)
+		}
+		return fmt.Sprintf("waits for %s to sign: `%s` or `reject <why>`", people(signers, asker), asked.Sign(gate))
 	case gate != nil:
 		name := fmt.Sprintf("rev-%d", gate.Spec.Revision)
 		if gate.Spec.Tier == v1alpha1.TierHigh || code {

@@ -33,6 +33,8 @@ func TestSummary(t *testing.T) {
 		g.UID, g.Spec.WorkItem.Name, g.Status.Outcome, g.Status.DecidedAt = "before", "wi-0", v1alpha1.GateSuperseded, &metav1.Time{Time: now.Add(-ago)}
 		return g
 	}
+	signed := gate(v1alpha1.GatePlan, 1, "anna", "lucas")
+	signed.Namespace, signed.Name, signed.Spec.Signers = "nisse", "wi-1-rev-1", []v1alpha1.GateSigner{{Person: "lucas"}}
 	code := approval.Code("", "")
 	stopped := item("wi-1", "nginx", v1alpha1.WorkItemWorking, "ops")
 	stopped.Spec.Stop = &v1alpha1.StopRequest{ID: "s1", By: "anna"}
@@ -53,6 +55,10 @@ func TestSummary(t *testing.T) {
 		"a plan for others": {
 			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "anna, vera")}, []v1alpha1.Gate{gate(v1alpha1.GatePlan, 1, "anna", "vera")},
 			"⏳ \"nginx\": waits for anna or vera: `approve rev-1` or `reject <why>` (wi-1)",
+		},
+		"a plan to be signed": {
+			[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "anna, lucas")}, []v1alpha1.Gate{signed},
+			"⏳ \"nginx\": waits for you (lucas) to sign: `kubectl nisse approve wi-1-rev-1 -n nisse --key <file>` or `reject <why>` (wi-1)",
 		},
 		"a plan without its gate": {[]v1alpha1.WorkItem{item("wi-1", "nginx", v1alpha1.WorkItemAwaitingApproval, "lucas")}, nil, `⏳ "nginx": its plan is about to be shown to lucas (wi-1)`},
 		"a halt": {

@@ -87,9 +87,9 @@ type Stack struct {
 var Components = []string{"nisse-device", "manager", "broker", "gateway", "agentruntime"}
 
 // kubeconfig with which a component talks to the API server as user, holding that user's rights and no others.
-func (s *Stack) kubeconfig(name, user string) string {
+func (s *Stack) kubeconfig(name, user string, more ...string) string {
 	s.T.Helper()
-	groups := []string{"system:authenticated"}
+	groups := append([]string{"system:authenticated"}, more...)
 	if strings.HasPrefix(user, "system:serviceaccount:") {
 		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+System)
 	}
