@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -36,4 +37,26 @@ func TestWordsToWorkThatEndsMeanwhile(t *testing.T) {
 	if third := r.item(3); third.Spec.Title != "and hurry" {
 		t.Errorf("opened %+v", third.Spec)
 	}
+}
+
+// Whoever asks an agent how things stand just before it is deleted gets no answer, and the question does not wait for one for ever.
+func TestStatusOfAnAgentThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	r.say(r.lucas, "nginx", "")
+	r.item(1)
+	r.away.Store(true)
+	before := r.stored.Load()
+	r.say(r.lucas, "status", "")
+	r.wait("it is taken in", func(context.Context) error { return r.tookIn(before + 1) })
+	r.must(r.admin.Delete(t.Context(), r.agent("ops", r.ops.String(), r.alias())))
+	r.away.Store(false)
+	r.wait("nothing waits", func(ctx context.Context) error {
+		waiting, err := r.store.Waiting(ctx)
+		if err == nil && len(waiting) > 0 {
+			err = fmt.Errorf("%d messages wait", len(waiting))
+		}
+		return err
+	})
 }

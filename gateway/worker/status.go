@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -20,7 +21,11 @@ import (
 // status answers how things stand, from the objects as they are now.
 func (w *Worker) status(ctx context.Context, m store.Inbound) error {
 	var agent v1alpha1.Agent
-	if err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: m.Agent}, &agent); err != nil {
+	err := w.Live.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: m.Agent}, &agent)
+	switch {
+	case apierrors.IsNotFound(err): // nobody is left to answer
+		return w.finish(ctx, m, "the agent is gone", func(*store.Tx) error { return nil })
+	case err != nil:
 		return fmt.Errorf("read agent %s: %w", m.Agent, err)
 	}
 	open, err := w.others(ctx, m.Agent, "")
