@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +220,10 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 	item.Status.Runtime = &v1alpha1.WorkItemRuntime{Question: &v1alpha1.Question{ID: "q1", Text: "which?"}}
 	r.must(r.admin.Status().Update(t.Context(), item))
 	r.work(item, v1alpha1.WorkItemAwaitingInput)
+	told := r.hear(r.gates, `^ops waits for an answer to "which\?"\. Your next words in the room, or in this thread, are taken for it\.$`, asked, asked)
+	if !slices.Contains(told.Mentions, r.lucas.UserID()) || slices.Contains(told.Mentions, r.eve.UserID()) {
+		t.Errorf("it calls %v", told.Mentions)
+	}
 	r.say(r.eve, "the first", asked)
 	r.say(r.anna, "the second", "")
 	r.wait("the question is answered", func(ctx context.Context) error {

@@ -2,7 +2,9 @@ package reducer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -51,24 +53,42 @@ func progress(c Call, r doors.ToolResult, text string) string {
 		delete(args, "device")
 		tool = sanitize.Line(device, 40) + " " + strings.Replace(tool, "_", ".", 1)
 	}
-	for _, k := range slices.Sorted(maps.Keys(args)) {
+	for _, k := range slices.SortedFunc(maps.Keys(args), whereFirst) {
 		tool += " " + sanitize.Line(k, 24) + "=" + value(args[k])
 	}
 	if r.Status == doors.Done {
 		b.WriteString(tool)
 	} else { // however long the call, its reason is read
-		b.WriteString(sanitize.Line(tool, maxProgress/2) + ": " + r.Status)
-		if r.Message != "" {
-			b.WriteString(", " + r.Message)
-		} else if r.Reason != "" {
-			b.WriteString(", " + r.Reason)
-		}
+		b.WriteString(sanitize.Line(tool, maxProgress/2) + ": " + why(r))
 	}
 	line := sanitize.Line(b.String(), maxProgress)
 	if len(text) > MaxResult || cut(r.Output) {
 		line += " (cut)"
 	}
 	return line
+}
+
+// why a call has not succeeded, for people. What a gate's opening tells the model to do is nothing to them: they are asked.
+func why(r doors.ToolResult) string {
+	if r.Status == doors.Pending && r.Gate != "" && r.Step == 0 {
+		return fmt.Sprintf("waits for the approval of rev-%d", r.Revision)
+	}
+	if more := cmp.Or(r.Message, r.Reason); more != "" {
+		return r.Status + ", " + more
+	}
+	return r.Status
+}
+
+// whereFirst orders arguments by name, and what may be long after the others, so that where something is done is not cut off behind it.
+func whereFirst(x, y string) int {
+	long := []string{"content", "message", "stdin", "text"}
+	if a, b := slices.Contains(long, x), slices.Contains(long, y); a != b {
+		if a {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(x, y)
 }
 
 // cut tells whether a capability's output is less than there was: it says so itself, or one of its texts does.

@@ -426,6 +426,9 @@ func TestProgressLines(t *testing.T) {
 		"too deep":   {"exec", `{}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"leftOut":"the result is too deep or too wide to show"}`)}, "✓ exec (cut)"},
 		"whole":      {"fs_read", `{"path":"/x"}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"content":"[… 9 bytes left out …]","truncated":false}`)}, "✓ fs_read path=/x"},
 		"long":       {"fs_read", `{"a":"` + strings.Repeat("a", 90) + `","b":"` + strings.Repeat("b", 90) + `"}`, doors.ToolResult{Status: doors.Failed, Message: "the disk is full"}, "✗ fs_read a=" + strings.Repeat("a", 80) + "… b=" + strings.Repeat("b", 26) + "…: failed, the disk is full"},
+		"waits":      {"exec", `{"device":"web1","argv":["/usr/bin/x"]}`, doors.ToolResult{Status: doors.Pending, Reason: "AwaitingApproval", Message: "It was not run. End your turn.", Gate: "wi-1-rev-2", Revision: 2}, `⏳ web1 exec argv=["/usr/bin/x"]: waits for the approval of rev-2`},
+		"not ended":  {"exec", `{}`, doors.ToolResult{Status: doors.Pending, Message: "It has not ended yet.", Gate: "wi-1-rev-2", Step: 1}, `⏳ exec: pending, It has not ended yet.`},
+		"where":      {"fs_write", `{"content":"x","path":"/a"}`, done, "✓ fs_write path=/a content=x"},
 		"not JSON":   {"fs_read", `{`, doors.ToolResult{Status: doors.Failed, Reason: "X"}, "✗ fs_read: failed, X"},
 	}
 	for name, tt := range tests {

@@ -17,7 +17,6 @@ import (
 	"nisse.io/nisse/gateway/render"
 	"nisse.io/nisse/gateway/store"
 	"nisse.io/nisse/internal/sanitize"
-	"nisse.io/nisse/internal/telemetry"
 )
 
 // ByAge orders items as an agent takes them up: the oldest first, and of one second by name, which begins with the time.
@@ -68,8 +67,8 @@ func In(t store.Thread, o store.Outbound) store.Outbound {
 	return o
 }
 
-// Reconciler begins the threads of items that were made by hand, notes which items were seen, and tells what of an item that is closed was
-// approved and did not succeed.
+// Reconciler begins the threads of items that were made by hand, notes which items were seen, and tells what people must know of an item
+// whatever its agent says.
 type Reconciler struct {
 	Objects client.Reader
 	Store   *store.Store
@@ -89,6 +88,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if o := w.Status.Outcome; o != nil && o.Undone != "" && r.Now().Sub(o.At.Time) < store.Keep { // what is older was told, and that is forgotten
 		return ctrl.Result{}, r.tellUndone(ctx, &w)
 	}
+	if w.Asking() && !w.Unread() {
+		if err := r.tellAsked(ctx, &w); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	if w.Spec.Source.Kind != v1alpha1.SourceKubernetes || w.Over() {
 		return ctrl.Result{}, nil
 	}
@@ -96,29 +100,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		_, err := Thread(tx, &w)
 		return err
 	})
-}
-
-// tellUndone says in the thread of an item that is closed what of it was approved and did not succeed, once. The agent's own words may say
-// otherwise, so others than the agent say this.
-func (r *Reconciler) tellUndone(ctx context.Context, w *v1alpha1.WorkItem) error {
-	id, told := "undone/"+string(w.UID), false
-	err := r.Store.Update(ctx, func(tx *store.Tx) error {
-		said, err := tx.Said(id)
-		if err != nil || said {
-			return err
-		}
-		t, err := Thread(tx, w)
-		if err != nil {
-			return err
-		}
-		told = true
-		text := "This work has ended. " + sanitize.Line(w.Status.Outcome.Undone, 1024)
-		return tx.Send(In(t, store.Outbound{ID: id, Sender: store.ByApprovals, Content: render.Text(text).JSON()}))
-	})
-	if err == nil && told {
-		telemetry.Changed(ctx, r.Log, "undone.told", telemetry.Event{Agent: w.Spec.Agent, TaskID: w.Correlation(), Cause: w.Name})
-	}
-	return err
 }
 
 // Task is the ID by which logs tell an item's story. It reads the cache; an item that is not there goes by its name.

@@ -24,6 +24,8 @@ type Message struct {
 	Thread  id.EventID // root, for a message inside a thread
 	Notice  bool       // a message of msgtype m.notice, as bots send
 	Reacted []Reaction
+	// Mentions are those whose clients make a sound.
+	Mentions []id.UserID
 
 	// changed is the place in the timeline of the message or of its last edit.
 	changed int
@@ -94,15 +96,20 @@ func fold(timeline []*event.Event) Conversation {
 				continue
 			}
 			at[evt.ID] = len(c.Messages)
+			var mentions []id.UserID
+			if content.Mentions != nil {
+				mentions = content.Mentions.UserIDs
+			}
 			c.Messages = append(c.Messages, Message{
-				ID:      evt.ID,
-				Sender:  evt.Sender,
-				At:      time.UnixMilli(evt.Timestamp),
-				Body:    content.Body,
-				ReplyTo: content.RelatesTo.GetNonFallbackReplyTo(),
-				Thread:  content.RelatesTo.GetThreadParent(),
-				Notice:  content.MsgType == event.MsgNotice,
-				changed: place,
+				Mentions: mentions,
+				ID:       evt.ID,
+				Sender:   evt.Sender,
+				At:       time.UnixMilli(evt.Timestamp),
+				Body:     content.Body,
+				ReplyTo:  content.RelatesTo.GetNonFallbackReplyTo(),
+				Thread:   content.RelatesTo.GetThreadParent(),
+				Notice:   content.MsgType == event.MsgNotice,
+				changed:  place,
 			})
 		case event.EventEncrypted.Type:
 			at[evt.ID] = len(c.Messages)
