@@ -195,14 +195,20 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 	if r, elsewhere := v.elsewhere(g); elsewhere {
 		return r
 	}
+	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
+	who, _ := v.person(e.Sender)
+	fits := func(o Gate) bool {
+		// That nothing more runs is no repetition of something else that the sender said.
+		other := c.Kind == decision.Abandon && o.EndedBy == who && o.Answer != "" && o.Answer != answer
+		return o.Kind == Halt && !other
+	}
 	evidence := typed
 	if coded != nil {
 		evidence = typedCode
-	} else if doubt := v.meant(e, g, func(o Gate) bool { return o.Kind == Halt }); doubt != "" {
+	} else if doubt := v.meant(e, g, fits); doubt != "" {
 		return gates(fmt.Sprintf("Nothing was answered: %s. Read why %s is stopped now; then answer `continue %s`, `replan %s <advice>` or `abandon %s`.",
 			doubt, quoted(g), g.Code, g.Code, g.Code))
 	}
-	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
 	return Route{
 		Kind: Decide, WorkItem: g.WorkItem, Gate: g.Name, GateUID: g.UID, Digest: g.Digest, Evidence: evidence,
 		Approve: c.Kind != decision.Abandon, Answer: answer, Text: sanitize.Cap(text, 4000),

@@ -40,6 +40,11 @@ func earlier(kind GateKind, n int32, item string, ended time.Duration, by string
 	})
 }
 
+func answered(g Gate, with string) Gate {
+	g.Answer = with
+	return g
+}
+
 // Words that were typed about one gate do not decide the next one, which nobody can have read: not when they are typed twice, whatever
 // the agent does between, nor by the clock of anybody's homeserver. The code of a gate decides it whenever it is typed.
 func TestWordsMeanWhatWasRead(t *testing.T) {
@@ -121,6 +126,10 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		// Halts.
 		"continue twice":                          {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
 		"abandon twice, the next item":            {say: "abandon", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), doubt: haltedB},
+		"abandon, after another answer":           {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "lucas"), "Replan"))},
+		"abandon, after the same answer":          {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-0", 2*s, "lucas"), "Abandon")), doubt: haltedB},
+		"abandon, after another's answer":         {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "vera"), "Replan")), doubt: halts},
+		"continue, after another answer":          {say: "continue", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "lucas"), "Replan")), doubt: halted},
 		"replan with advice, twice":               {say: "replan use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
 		"continue twice, in the thread":           {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), thread: nginx(), doubt: halted},
 		"continue, another item's, in the thread": {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), thread: nginx()},

@@ -115,6 +115,8 @@ type Gate struct {
 	// EndedAt is when, zero while it is open; EndedBy is the Person whose decision ended it, empty where nobody's did.
 	EndedAt time.Time
 	EndedBy string
+	// Answer that ended a halt.
+	Answer string
 }
 
 // person resolves a sender: the identity of exactly one Person, compared byte by byte.

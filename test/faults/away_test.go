@@ -25,6 +25,7 @@ func TestModelAway(t *testing.T) {
 	planned(s)
 	s.Model.Stop(t)
 	s.Say("approve rev-1")
+	lasts(s, 30*time.Second)
 	s.Hear("nisse-ops", `I have had no answer for \d+s: .*I keep asking`)
 	if n := s.Ran("fs.write"); n != 0 {
 		t.Errorf("fs.write ran %d times without a model", n)
