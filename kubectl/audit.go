@@ -176,7 +176,7 @@ func checkpointsIn(out io.Writer, data map[string]string, device string, key ed2
 	if len(seen) == 0 {
 		return nil, checkpoint.Checkpoint{}, nil
 	}
-	fmt.Fprintf(out, "%d checkpoints are kept, up to row %d\n", len(seen), newest.Rows)
+	fmt.Fprintf(out, "checkpoints kept: %d, up to row %d\n", len(seen), newest.Rows)
 	if foreign > 0 {
 		return nil, checkpoint.Checkpoint{}, fmt.Errorf("%d of them are not signed by the key that Device %s names", foreign, device)
 	}

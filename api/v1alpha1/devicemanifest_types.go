@@ -26,7 +26,7 @@ const (
 	ReasonInvalidManifest = "InvalidManifest"
 	// ReasonManifestExpired: its time is over.
 	ReasonManifestExpired = "ManifestExpired"
-	// ReasonRevoked: its epoch was revoked with the Device.
+	// ReasonRevoked: its epoch was revoked with the Device. Of a Device: it answers, and all that it holds is revoked, so it runs nothing.
 	ReasonRevoked = "Revoked"
 	// ReasonInForce: it is signed, its time is not over, and it was not revoked.
 	ReasonInForce = "InForce"

@@ -58,6 +58,8 @@ func online(s seen, ordered int64) metav1.Condition {
 		c.Reason, c.Message = v1alpha1.ReasonRevocationPending, fmt.Sprintf("The device does not confirm the revocation of epoch %d: %v", ordered, s.revoking)
 	case s.RevokedEpoch < ordered:
 		c.Reason, c.Message = v1alpha1.ReasonRevocationPending, fmt.Sprintf("Ordered is the revocation of epoch %d, and the device confirms %d: it goes no further than its clock and what it holds.", ordered, s.RevokedEpoch)
+	case ordered > 0 && !slices.ContainsFunc(s.Manifests, func(m wire.HeldManifest) bool { return m.Epoch > s.RevokedEpoch }):
+		c.Reason, c.Message = v1alpha1.ReasonRevoked, fmt.Sprintf("The device answers and confirms that all it was signed up to epoch %d is revoked: it runs nothing. A manifest that is signed anew brings it back.", s.RevokedEpoch)
 	default:
 		c.Reason, c.Message = v1alpha1.ReasonAnswering, "The device answers."
 		if s.anchoring != nil {
