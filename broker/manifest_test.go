@@ -122,7 +122,7 @@ func TestRevocationWaitsForTheDevice(t *testing.T) {
 	}
 	r.device.Set(faultydevice.Fault{})
 	r.confirmed(r.manifest.Spec.Epoch)
-	r.online(v1alpha1.ReasonAnswering)
+	r.online(v1alpha1.ReasonRevoked)
 }
 
 // What only the administrator's manifest allows is out of reach for an agent of privilege User, though the device holds both.

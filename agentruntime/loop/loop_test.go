@@ -46,7 +46,7 @@ func TestAReportFromWordsToTheEnd(t *testing.T) {
 	r.mu.Unlock()
 	if diff := cmp.Diff([]string{
 		"Reading the disk usage.", "✓ web1 fs.list path=/srv/nisse", `✓ web1 exec argv=["/usr/bin/df","-h"]`,
-		`✓ web1 fs.write content="Filesystem 40G 12%" path=/srv/nisse/report.txt`,
+		`✓ web1 fs.write path=/srv/nisse/report.txt content="Filesystem 40G 12%"`,
 	}, progress); diff != "" {
 		t.Error(diff)
 	}
@@ -165,7 +165,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		"float":                "✗ fs_read: not run, the arguments do not fit the tool: /limit",
 		"other device":         "✗ fs_list: not run, the arguments do not fit the tool: /device",
 		"zero steps":           "✗ submit_plan: refused, a plan has at least one step",
-		"write without plan":   "✗ web1 fs.write content=",
+		"write without plan":   "✗ web1 fs.write path=",
 		"length":               "✗ the model's answer was cut at the limit of its length; answer more briefly (asked again)",
 		"huge text":            "All work and no play",
 	}

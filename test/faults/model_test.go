@@ -25,7 +25,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	const goesOn = "Went on after"
-	const asks = "fs.write .*: pending" // and a person reads the call, and may approve it
+	const asks = "fs.write .*: waits for the approval" // and a person reads the call, and may approve it
 	for _, c := range []struct {
 		fault string
 		// says is what a person reads in the room. The item is closed if the model goes on by itself, and waits for the person if not.
@@ -49,7 +49,7 @@ func TestModelsThatGoWrong(t *testing.T) {
 		{"huge text", goesOn, `All work and no play`},
 		{"large result", goesOn, `✓ web1 fs\.read path=\S*large\.txt \(cut\)`},
 		{"other device", goesOn, `✗ fs_list: not run, the arguments do not fit the tool: /device`},
-		{"write without plan", asks, `⏳ web1 fs\.write .*: pending`},
+		{"write without plan", asks, `⏳ web1 fs\.write .*: waits for the approval of rev-1`},
 		{"zero steps", goesOn, `✗ submit_plan: .*steps`},
 		{"many steps", goesOn, `✗ submit_plan: .*steps`},
 		{"large plan", goesOn, `✗ submit_plan: .*16`},

@@ -22,7 +22,7 @@ func TestOneCallByItself(t *testing.T) {
 	put := func(name string) *api.Gate {
 		t.Helper()
 		s.Say(`Put "hello" into ` + s.Files + "/" + name)
-		s.Hear("nisse-gates", `(?s)Call rev-1 of ops.*fs\.write.*hello.*`+name+`.*approve rev-1`)
+		s.Hear("nisse-gates", `(?s)Call rev-1 of ops.*fs\.write.*`+name+`.*hello.*approve rev-1`)
 		g := s.OpenGate(api.GateCall, 1)
 		if _, err := s.File(name); !os.IsNotExist(err) {
 			t.Fatalf("something ran before it was approved: %v", err)
