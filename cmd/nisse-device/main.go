@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"nisse.io/nisse/device/config"
@@ -39,12 +41,21 @@ const usage = `nisse-device lets agents work on this machine, within the manifes
                                        print the audit, or a line of it that an order of the root key has ended
 `
 
+// errNoCommand is wrapped when what was typed is no command.
+var errNoCommand = errors.New("there is no command")
+
+// commands that there are; audit and manifest alone ask for the usage.
+var commands = []string{"join", "init", "check", "id", "run", "manifest", "manifest install", "manifest show", "audit", "audit verify", "audit show", "help"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	switch {
 	case err == nil:
+	case errors.Is(err, errNoCommand):
+		fmt.Fprintf(os.Stderr, "nisse-device: %v\n\n%s", err, usage)
+		os.Exit(2)
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
@@ -61,6 +72,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	if (command == "audit" || command == "manifest") && len(args) > 0 {
 		command, args = command+" "+args[0], args[1:]
+	}
+	if command != "" && !strings.HasPrefix(command, "-") && !slices.Contains(commands, command) {
+		return fmt.Errorf("%w %q", errNoCommand, command)
 	}
 	if command == "join" {
 		return joinMachine(ctx, args)
