@@ -51,7 +51,7 @@ type World struct {
 	Live client.Client
 	// Cached may lag: it feeds the work stream, the lists of tools and the background loops.
 	Cached client.Reader
-	// Kube reviews tokens and reads pods.
+	// Kube reviews tokens, reads pods and renews Leases.
 	Kube    kubernetes.Interface
 	Fence   dispatch.Fence
 	Events  report.Events
@@ -80,6 +80,7 @@ func New(c Config, w World) *Broker {
 	deviceClient := devices.NewClient(c.RequestKey, now)
 	registry := devices.NewRegistry(deviceClient, statusWriter{w.Cached, w.Live}, c.Namespace, c.Log, now, w.Metrics)
 	registry.Replicate(c.Replicas)
+	registry.Renew(w.Kube.CoordinationV1().Leases(c.Namespace))
 	plans := &plan.Submitter{Live: reader, API: w.Live, Devices: registry, Locks: locks, Rates: rates.New(now), Log: c.Log, Namespace: c.Namespace}
 	dispatcher := &dispatch.Dispatcher{
 		Live: reader, Asker: plans, API: w.Live, Devices: deviceClient, Registry: registry, Report: reports, Locks: locks, Fence: w.Fence, Events: w.Events,

@@ -57,8 +57,9 @@ type Registry struct {
 	asked  map[string]time.Time // when a device was last asked for a checkpoint
 	missed map[string]int       // how often in turn it gave none
 
-	lag      lag
-	replicas replicas
+	lag        lag
+	replicas   replicas
+	handshakes handshakes
 
 	rounds rounds
 }
@@ -66,7 +67,7 @@ type Registry struct {
 // NewRegistry of the devices in a namespace.
 func NewRegistry(c *Client, api API, namespace string, log *slog.Logger, now func() time.Time, metrics prometheus.Registerer) *Registry {
 	return &Registry{client: c, api: api, ns: namespace, log: log, now: now, silent: map[string]time.Time{}, holds: map[string][]string{}, rows: map[string]int64{},
-		asked: map[string]time.Time{}, missed: map[string]int{}, lag: newLag(metrics), replicas: newReplicas(metrics)}
+		asked: map[string]time.Time{}, missed: map[string]int{}, lag: newLag(metrics), replicas: newReplicas(metrics), handshakes: newHandshakes(metrics)}
 }
 
 // Ready asks the device for its status now, tells it what was revoked, and brings the manifests that it lacks. nil means that it answers,
@@ -184,6 +185,7 @@ func (r *Registry) revoke(ctx context.Context, t Target, d *v1alpha1.Device, s *
 }
 
 func (r *Registry) remember(d *v1alpha1.Device, s seen) {
+	r.handshakes.see(d.Name, s.err == nil, r.now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.holds, d.Name)

@@ -170,6 +170,7 @@ func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{
 	defer r.lag.forget(device)
 	defer r.client.Forget(device)
 	defer r.replicas.forget(device)
+	defer r.handshakes.forget(device)
 	for wait := time.Duration(0); sleep(ctx, woken, wait); {
 		wait = interval
 		d := &v1alpha1.Device{}
@@ -183,11 +184,16 @@ func (r *Registry) tend(ctx context.Context, device string, woken <-chan struct{
 		case err != nil:
 			continue
 		}
-		if err := r.Ready(ctx, d); d.Spec.RevokedEpoch > d.Status.RevokedEpoch && err != nil {
+		err = r.Ready(ctx, d)
+		if err != nil && d.Spec.RevokedEpoch > d.Status.RevokedEpoch {
 			wait = pressing
-		} else if err == nil {
-			r.rounds.unlessWoken(ctx, device, func(ctx context.Context) { r.audit(ctx, d) })
 		}
+		r.rounds.unlessWoken(ctx, device, func(ctx context.Context) {
+			r.renew(ctx, d)
+			if err == nil {
+				r.audit(ctx, d)
+			}
+		})
 	}
 }
 

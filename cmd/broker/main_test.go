@@ -20,6 +20,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -114,6 +115,13 @@ func TestProcess(t *testing.T) {
 	if err := r.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web1"}, &device); err != nil || len(device.Status.Conditions) == 0 {
 		t.Errorf("device %+v, %v", device.Status, err)
 	}
+	apitest.Wait(t, time.Minute, func(ctx context.Context) error {
+		var l coordinationv1.Lease
+		if err := r.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "device-web1"}, &l); err != nil || l.Spec.RenewTime == nil {
+			return fmt.Errorf("the Lease that tells when it answered last: %+v, %w", l.Spec, err)
+		}
+		return nil
+	})
 
 	b.signal(syscall.SIGTERM)
 	if err := b.wait(); err != nil {

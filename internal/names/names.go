@@ -54,6 +54,9 @@ func Manifest(device, privilege string) string {
 	return device + "-" + strings.ToLower(privilege)
 }
 
+// Lease is the name of the Lease that tells when a device proved last to be there.
+func Lease(device string) string { return "device-" + device }
+
 // Audit is the name of the ConfigMap that keeps the checkpoints of a device's audit. Neither part has a dot.
 func Audit(namespace, device string) string { return "audit." + namespace + "." + device }
 

@@ -2,8 +2,11 @@ package names
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 func TestNames(t *testing.T) {
@@ -21,6 +24,9 @@ func TestNames(t *testing.T) {
 	}
 	if wi == WorkItem(at, "!a:x", "$f") || wi == WorkItem(at, "!b:x", "$e") || WorkItem(at, "a", "bc") == WorkItem(at, "ab", "c") {
 		t.Error("two events gave one name")
+	}
+	if l := Lease(strings.Repeat("d", 63)); len(validation.IsDNS1123Subdomain(l)) > 0 {
+		t.Errorf("%q names no Lease", l)
 	}
 	if HaltGate(wi, "a", "b") == HaltGate(wi, "ab", "") {
 		t.Error("two halts gave one name")

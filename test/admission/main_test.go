@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -93,6 +94,9 @@ func installPolicies() error {
 		func() error { return dry(ctx, as(mallory), gate("probe")) },
 		func() error { return dry(ctx, as(mallory), approval("probe", lucas, api.ChannelKubernetes)) },
 		func() error { return dry(ctx, as(gateway), workItem("probe", api.SourceKubernetes)) },
+		func() error {
+			return dry(ctx, as(broker), &coordinationv1.Lease{ObjectMeta: meta("probe")})
+		},
 		func() error {
 			return dry(ctx, as(mallory), workItem("wi-"+strings.Repeat("0", 26), api.SourceKubernetes))
 		},

@@ -110,6 +110,11 @@ func lease(name string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name}}
 }
 
+// leaseOf the agents' namespace.
+func leaseOf(name string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: agents, Name: name}}
+}
+
 // What a stolen gateway could try: it decides for chat identities, and asks and stops for them, and that is all.
 func TestRightsOfTheGateway(t *testing.T) {
 	l := lay(t, "steal-gateway")
@@ -132,6 +137,7 @@ func TestRightsOfTheGateway(t *testing.T) {
 		attack{"ask for a deed", create(fresh("x", job(""))), false},
 		attack{"end a job", mergeStatus(l.job, `{"status":{"state":"Succeeded"}}`), false},
 		attack{"report a device", mergeStatus(l.device, `{"status":{"observedGeneration":1}}`), false},
+		attack{"say when a device answered last", create(leaseOf("device-gateway")), false},
 	))
 }
 
@@ -143,6 +149,9 @@ func TestRightsOfTheBroker(t *testing.T) {
 		if err := as(lucas).Create(t.Context(), lease(name)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := as(lucas).Create(t.Context(), leaseOf("other")); err != nil {
+		t.Fatal(err)
 	}
 	attempts(t, "broker", l, append(common(l),
 		attack{"submit a plan", create(fresh("x", plan(""))), true},
@@ -171,6 +180,13 @@ func TestRightsOfTheBroker(t *testing.T) {
 			}
 			return c.Update(ctx, o)
 		}, false},
+		attack{"say when a device answered last", create(leaseOf("device-web1")), true},
+		attack{"say it again", merge(leaseOf("device-web1"), `{"spec":{"holderIdentity":"x"}}`), true},
+		attack{"read that", get(leaseOf("device-web1")), true},
+		attack{"take it back", remove(leaseOf("device-web1")), false},
+		attack{"make another program's lease", create(leaseOf("another")), false},
+		attack{"take another program's lease", merge(leaseOf("other"), `{"spec":{"holderIdentity":"x"}}`), false},
+		attack{"list the agents' leases", list(&coordinationv1.LeaseList{}, agents), false},
 	))
 }
 
@@ -187,6 +203,7 @@ func TestRightsOfAnAgent(t *testing.T) {
 	attempts(t, "agent", l, append(all,
 		attack{"submit a plan", create(fresh("x", plan(""))), false},
 		attack{"ask for a deed", create(fresh("x", job(""))), false},
+		attack{"say when a device answered last", create(leaseOf("device-agent")), false},
 		attack{"approve as itself", create(fresh("x", approval("", "system:serviceaccount:nisse:agent-ops", api.ChannelKubernetes))), false},
 		attack{"approve for a chat identity", create(fresh("x", approval("", "matrix:"+alice, api.ChannelMatrix))), false},
 		attack{"give work", create(fresh("x", workItem("", api.SourceKubernetes))), false},
