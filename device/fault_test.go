@@ -63,6 +63,27 @@ func TestNothingCanBeWritten(t *testing.T) {
 	}
 }
 
+// What an Elevated manifest lets run on the agent's word waits like everything else of it until it can be written down.
+func TestNothingElevatedRunsUnwritten(t *testing.T) {
+	w := newWorld(t)
+	elevated := w.another(func(m *manifest.Manifest) { m.Privilege, m.ExpiresAt = manifest.Elevated, "2027-02-01T00:00:00Z" })
+	_, err := w.bring(w.signed(elevated, w.root), w.request)
+	must(t, err)
+	user := w.reads("user")
+	w.m = elevated
+	look := w.reads("elevated")
+	w.breakDisk()
+	a, _ := w.ask(look)
+	w.want(a, wire.Refused, wire.AuditUnwritable)
+	a, _ = w.ask(user)
+	w.want(a, wire.Succeeded, "")
+	w.mend()
+	a, _ = w.ask(look)
+	if w.want(a, wire.Succeeded, ""); a.AuditRow == 0 {
+		t.Errorf("it is not in the audit: %+v", a)
+	}
+}
+
 // The disk fills up between intent and outcome: nobody is told how it ended until that is written; it is written as soon as it can be.
 func TestOutcomeCannotBeWritten(t *testing.T) {
 	for _, restart := range []bool{false, true} {

@@ -95,7 +95,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (
 	now := s.Now()
 	v, err := s.judge(ctx, r, h, now.Unix())
 	switch {
-	case err != nil && r.Approved == nil && s.freeUnseen(r, h, now.Unix(), &v):
+	case err != nil && unwritten(r, h) && s.freeUnseen(r, h, now.Unix(), &v):
 		// The table cannot be read. A read may go on; at worst it is read twice.
 	case err != nil:
 		s.auditFault = err.Error()
@@ -129,7 +129,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (
 	in = intent{request: r, held: h, row: rowOf(r), executable: v.executable, started: now}
 	in.row.Kind, in.row.Approvers = chain.Intent, v.approvers
 	reason, message := s.intend(ctx, in, now)
-	if reason != "" && (reason != wire.AuditUnwritable || r.Approved != nil) {
+	if reason != "" && (reason != wire.AuditUnwritable || !unwritten(r, h)) {
 		<-s.slots
 		answer, err = s.transient(r, reason, message)
 		return intent{}, allowed, false, answer, err
@@ -168,11 +168,17 @@ func (s *Server) intend(ctx context.Context, in intent, now time.Time) (wire.Rea
 	case errors.Is(err, deeds.ErrFull):
 		return wire.TableFull, err.Error() + "; it empties itself as deeds grow old, or give the device a larger one"
 	case err != nil:
-		return wire.AuditUnwritable, "the audit cannot be written, so nothing that needs approval runs: " + err.Error()
+		return wire.AuditUnwritable, "the audit cannot be written, so nothing runs that needs approval, nor for agents of privilege Elevated: " + err.Error()
 	}
 	s.clock = seen
 	logChange(ctx, s.Log, "deed.begun", in.row)
 	return "", ""
+}
+
+// unwritten tells whether a request may run though it cannot be written down: a look, and not for an agent of privilege Elevated, of whose
+// calls everything is to be known.
+func unwritten(r wire.Request, h *manifests.Held) bool {
+	return r.Approved == nil && h != nil && h.Privilege != manifest.Elevated
 }
 
 // freeUnseen judges a free call without the deed table.

@@ -164,10 +164,10 @@ func (s *Server) problems(now int64) []string {
 		all = append(all, p)
 	}
 	if s.broken != nil {
-		all = append(all, s.broken.Error()+"; nothing that needs approval runs")
+		all = append(all, s.broken.Error()+"; nothing runs that needs approval, nor for agents of privilege Elevated")
 	}
 	if s.auditFault != "" {
-		all = append(all, "the audit cannot be written, and until it can nothing that needs approval runs: "+s.auditFault)
+		all = append(all, "the audit cannot be written, and until it can nothing runs that needs approval, nor for agents of privilege Elevated: "+s.auditFault)
 	}
 	for _, h := range s.manifests.All() {
 		if _, err := confine.Lookup(h.User); err != nil {

@@ -138,7 +138,7 @@ const (
 	NeedsSignature    Reason = "NeedsSignature"    // its rule demands a person's own signature, and none came that covers this call
 	WrongDeed         Reason = "WrongDeed"         // the deed's ID is not the one of this gate, step and attempt
 	Busy              Reason = "Busy"              // too many calls at once; ask again
-	AuditUnwritable   Reason = "AuditUnwritable"   // the audit cannot be written; nothing that needs approval runs
+	AuditUnwritable   Reason = "AuditUnwritable"   // the audit cannot be written; nothing that needs approval runs, nor anything under an Elevated manifest
 	TableFull         Reason = "TableFull"         // the deed table is full
 	PathRefused       Reason = "PathRefused"       // what the path leads to may not be used
 	TargetRefused     Reason = "TargetRefused"     // what the call met on the machine is not what may be touched: another process, another container, a hostile repository
