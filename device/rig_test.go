@@ -54,6 +54,12 @@ func act(what, arg string) {
 	case "hang": // after it has said so in a file
 		act("append", arg)
 		testrig.Hang()
+	case "tell": // how far it is, and end when somebody makes the file
+		fmt.Print("\xfffetched 10 %\rfetched 40 %\n")
+		fmt.Fprintln(os.Stderr, "slowly")
+		for _, err := os.Stat(arg); err != nil; _, err = os.Stat(arg) {
+			time.Sleep(5 * time.Millisecond)
+		}
 	case "fail":
 		os.Exit(3)
 	case "controls":
@@ -132,6 +138,7 @@ paths:
 commands:
 - {argv: ["%[4]s", act, append, "{file}"], slots: {file: {type: path, glob: "%[3]s/*"}}, approval: Required}
 - {argv: ["%[4]s", act, hang, "{file}"], slots: {file: {type: path, glob: "%[3]s/*"}}, approval: Required, timeoutSeconds: 60}
+- {argv: ["%[4]s", act, tell, "{file}"], slots: {file: {type: path, glob: "%[3]s/*"}}, approval: Required, timeoutSeconds: 60}
 - {argv: ["%[4]s", act, fail, x], approval: Required}
 - {argv: ["%[4]s", act, controls, x], approval: None}
 limits: {writeBytes: 65536, outputBytes: 4194304, timeoutSeconds: 60}
@@ -314,7 +321,12 @@ func (w *world) getAs(q wire.Query, k ed25519.PrivateKey, path string) []byte {
 // seen is what GET /v1/deeds says.
 func (w *world) seen(id string) wire.Answer {
 	w.t.Helper()
-	_, env := w.get("/v1/deeds/" + id)
+	return w.seenBy("/v1/deeds/"+id, id)
+}
+
+func (w *world) seenBy(path, id string) wire.Answer {
+	w.t.Helper()
+	_, env := w.get(path)
 	a, err := wire.OpenAnswer(env, pub(w.device), "web1", id)
 	must(w.t, err)
 	return a

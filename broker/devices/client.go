@@ -92,7 +92,20 @@ func (c *Client) Call(ctx context.Context, t Target, r wire.Request) (wire.Answe
 
 // Deed asks what became of a deed whose call has this hash.
 func (c *Client) Deed(ctx context.Context, t Target, deed, callHash string) (wire.Answer, error) {
-	req, _, err := c.query(ctx, t, http.MethodGet, "/v1/deeds/"+deed, nil)
+	return c.deed(ctx, t, deed, "", callHash)
+}
+
+// Progress asks what a deed has written so far, if it runs.
+func (c *Client) Progress(ctx context.Context, t Target, deed, callHash string) (string, error) {
+	a, err := c.deed(ctx, t, deed, wire.WithProgress, callHash)
+	if err != nil || a.State != wire.Running {
+		return "", err
+	}
+	return a.Progress, nil
+}
+
+func (c *Client) deed(ctx context.Context, t Target, deed, query, callHash string) (wire.Answer, error) {
+	req, _, err := c.query(ctx, t, http.MethodGet, "/v1/deeds/"+deed+query, nil)
 	if err != nil {
 		return wire.Answer{}, err
 	}

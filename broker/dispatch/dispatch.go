@@ -150,6 +150,7 @@ func (d *Dispatcher) free(ctx context.Context, c judge.Call, w judge.World, dec 
 	sending, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stop := d.Meter.Dispatch()
+	unfollow := d.follow(sending, t, r.Deed, r.Call().Hash())
 	var a wire.Answer
 	err = d.Registry.Heard(sending, w.Device, func() (err error) {
 		a, err = d.Devices.Call(sending, t, r)
@@ -158,6 +159,7 @@ func (d *Dispatcher) free(ctx context.Context, c judge.Call, w judge.World, dec 
 	if err == nil && a.State == wire.Running {
 		a, err = d.await(sending, t, r.Deed, r.Call().Hash())
 	}
+	unfollow()
 	stop()
 	if err != nil {
 		return d.away(ctx, w.Device, err), nil

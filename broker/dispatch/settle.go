@@ -133,6 +133,7 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 	defer cancel()
 	crashpoint.Hit("broker.dispatch.before")
 	stop := d.Meter.Dispatch()
+	unfollow := d.follow(sending, now.target, j.Spec.Deed, callOf(j).Hash())
 	var a wire.Answer
 	asked := false
 	err = d.Registry.Heard(sending, dev, func() (err error) {
@@ -145,6 +146,7 @@ func (d *Dispatcher) send(ctx context.Context, j *v1alpha1.DeviceJob) (doors.Too
 		a, err = d.Devices.Call(sending, now.target, request(j, now.force.Gate.Status.Statement, now.signature, now.world.Item.Correlation(), d.Now()))
 		return err
 	}, signed(now.allowed))
+	unfollow()
 	stop()
 	crashpoint.Hit("broker.dispatch.after")
 	switch {
@@ -187,7 +189,9 @@ func (d *Dispatcher) take(ctx context.Context, t devices.Target, j *v1alpha1.Dev
 	if a.State == wire.Running && !d.late(j) {
 		until, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
+		unfollow := d.follow(until, t, j.Spec.Deed, callOf(j).Hash())
 		ended, err := d.await(until, t, j.Spec.Deed, callOf(j).Hash())
+		unfollow()
 		if err != nil {
 			return d.leave(ctx, j, fmt.Sprintf("It runs on %s and has not ended yet.", j.Spec.Device))
 		}

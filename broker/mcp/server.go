@@ -64,7 +64,7 @@ type agentKey struct{}
 // Handler serves MCP (streamable HTTP, without sessions) to pods that podauth let through.
 func (s *Server) Handler() http.Handler {
 	h := sdk.NewStreamableHTTPHandler(s.server, &sdk.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: 2 * tools.MaxArguments, Logger: slog.New(slog.DiscardHandler),
+		Stateless: true, MaxRequestBodyBytes: 2 * tools.MaxArguments, Logger: slog.New(slog.DiscardHandler),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, ok := podauth.Rate{Buckets: s.Requests, PerSecond: requestsPerSecond, AtOnce: requestsAtOnce, Message: "too many requests; slow down"}.Admit(w, r)
@@ -94,6 +94,9 @@ func (s *Server) server(r *http.Request) *sdk.Server {
 			// What was begun is carried out and written down, whether or not the caller still waits for it.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 			defer cancel()
+			if token := req.Params.GetProgressToken(); token != nil {
+				ctx = dispatch.Watch(ctx, notifier(ctx, req.Session, token))
+			}
 			res, err := s.call(ctx, a, t, req.Params)
 			if err != nil {
 				s.Log.Error("tool.failed", "agent", a.Name, "tool", t.Name, "err", err)
@@ -104,6 +107,15 @@ func (s *Server) server(r *http.Request) *sdk.Server {
 		})
 	}
 	return srv
+}
+
+// notifier tells the caller, under the token of its call, what the call has written. Whoever has gone away is told nothing.
+func notifier(ctx context.Context, to *sdk.ServerSession, token any) func(line string) {
+	told := 0.0
+	return func(line string) {
+		told++
+		_ = to.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: told, Message: line}) // lost progress is no error
+	}
 }
 
 func wrap(res doors.ToolResult) (*sdk.CallToolResult, error) {

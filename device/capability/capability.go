@@ -44,6 +44,8 @@ type Runner struct {
 	Never []string
 	// Executable is the SHA-256, in hex, of the program that was approved; empty when nobody asked what it is.
 	Executable string
+	// Live is given what a program writes while it runs; nil when nobody looks.
+	Live *command.Tail
 }
 
 // user that commands run as and files are touched as.
@@ -100,7 +102,7 @@ func (r Runner) exec(ctx context.Context, a manifest.ExecArgs, v manifest.Verdic
 		return failed(err)
 	}
 	res, err := command.Run(ctx, command.Command{
-		Argv: a.Argv, Timeout: time.Duration(v.TimeoutSeconds) * time.Second, Keep: r.Manifest.Limits.OutputBytes, Env: r.environment(), Confine: confined, SHA256: r.Executable,
+		Argv: a.Argv, Timeout: time.Duration(v.TimeoutSeconds) * time.Second, Keep: r.Manifest.Limits.OutputBytes, Env: r.environment(), Confine: confined, SHA256: r.Executable, Live: r.Live,
 	})
 	if err != nil {
 		return failed(err)

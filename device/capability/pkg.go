@@ -30,7 +30,9 @@ func (r Runner) pkgSearch(ctx context.Context, a manifest.PkgSearchArgs, v manif
 }
 
 func (r Runner) pkgInstall(ctx context.Context, a manifest.PkgInstallArgs, v manifest.Verdict) (func(int) any, error) {
-	m, err := pkg.Find(r.command(v))
+	c := r.command(v)
+	c.Live = r.Live
+	m, err := pkg.Find(c)
 	if err != nil {
 		return nil, err
 	}

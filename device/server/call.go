@@ -14,6 +14,7 @@ import (
 	"nisse.io/nisse/device/manifests"
 	"nisse.io/nisse/device/wire"
 	"nisse.io/nisse/device/wire/chain"
+	"nisse.io/nisse/hosttools/command"
 	"nisse.io/nisse/internal/crashpoint"
 	"nisse.io/nisse/internal/manifest"
 )
@@ -26,7 +27,9 @@ type intent struct {
 	row  chain.Row
 	// executable that was approved.
 	executable string
-	started    time.Time
+	// live is what it has written so far.
+	live    *command.Tail
+	started time.Time
 	// ctx ends, with the cause, when what runs is to be killed.
 	ctx context.Context
 }
@@ -35,6 +38,7 @@ type intent struct {
 type run struct {
 	callHash string
 	epoch    int64 // of its manifest
+	live     *command.Tail
 	cancel   context.CancelCauseFunc
 }
 
@@ -85,7 +89,7 @@ func (s *Server) run(in intent, v manifest.Verdict) capability.Outcome {
 	if err := context.Cause(in.ctx); err != nil {
 		return capability.Outcome{State: wire.Failed, Message: "it did not run because " + err.Error()}
 	}
-	return capability.Runner{Manifest: in.held.Manifest, User: s.User, Env: s.Env, Never: s.Never, Executable: in.executable}.Run(in.ctx, in.request.Capability, v)
+	return capability.Runner{Manifest: in.held.Manifest, User: s.User, Env: s.Env, Never: s.Never, Executable: in.executable, Live: in.live}.Run(in.ctx, in.request.Capability, v)
 }
 
 // begin judges a request, which names the manifest h or one that is not held, and writes its intent. It returns an answer when there is nothing to run.
@@ -126,7 +130,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (
 		answer, err = s.transient(r, wire.Busy, fmt.Sprintf("%d calls are running, which is the most; ask again", cap(s.slots)))
 		return intent{}, allowed, false, answer, err
 	}
-	in = intent{request: r, held: h, row: rowOf(r), executable: v.executable, started: now}
+	in = intent{request: r, held: h, row: rowOf(r), executable: v.executable, live: &command.Tail{}, started: now}
 	in.row.Kind, in.row.Approvers = chain.Intent, v.approvers
 	reason, message := s.intend(ctx, in, now)
 	if reason != "" && (reason != wire.AuditUnwritable || !unwritten(r, h)) {
@@ -136,7 +140,7 @@ func (s *Server) begin(ctx context.Context, r wire.Request, h *manifests.Held) (
 	}
 	runs, cancel := context.WithCancelCause(s.stop)
 	in.ctx = runs
-	s.running[r.Deed] = run{callHash: in.row.CallHash, epoch: h.Epoch, cancel: cancel}
+	s.running[r.Deed] = run{callHash: in.row.CallHash, epoch: h.Epoch, live: in.live, cancel: cancel}
 	s.calls.Add(1)
 	return in, v.allowed, reason == "", nil, nil
 }

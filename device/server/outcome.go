@@ -190,9 +190,13 @@ func quotedSize(result any) (int, error) {
 
 func nanos(t time.Time) string { return strconv.FormatInt(t.UnixNano(), 10) }
 
-// runningAnswer is never stored.
+// runs is the answer about a deed that has not ended; it is never stored.
+func (s *Server) runs(deed, callHash, message string) wire.Answer {
+	return wire.Answer{Device: s.Device, Deed: deed, CallHash: callHash, State: wire.Running, Message: message, Now: s.Now().Unix()}
+}
+
 func (s *Server) runningAnswer(deed, callHash, message string) ([]byte, error) {
-	return wire.SignAnswer(s.Key, wire.Answer{Device: s.Device, Deed: deed, CallHash: callHash, State: wire.Running, Message: message, Now: s.Now().Unix()})
+	return wire.SignAnswer(s.Key, s.runs(deed, callHash, message))
 }
 
 func (s *Server) changed(ctx context.Context, name string, row chain.Row, a wire.Answer) {

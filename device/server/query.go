@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"nisse.io/nisse/device/audit"
 	"nisse.io/nisse/device/clock"
@@ -50,7 +51,7 @@ func (s *Server) query(header, path string, brought ...ed25519.PublicKey) (q wir
 	return wire.Query{}, nil, answer, err
 }
 
-// Deed answers GET /v1/deeds/{id}.
+// Deed answers GET /v1/deeds/{id}, and with wire.WithProgress behind it tells what a call that runs has written so far.
 func (s *Server) Deed(ctx context.Context, header, path, id string) ([]byte, error) {
 	if _, _, answer, err := s.query(header, path); answer != nil || err != nil {
 		return answer, err
@@ -59,7 +60,11 @@ func (s *Server) Deed(ctx context.Context, header, path, id string) ([]byte, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if running, ok := s.running[id]; ok {
-		return s.runningAnswer(id, running.callHash, "it has begun and not ended")
+		a := s.runs(id, running.callHash, "it has begun and not ended")
+		if strings.HasSuffix(path, wire.WithProgress) {
+			a.Progress = running.live.Text()
+		}
+		return wire.SignAnswer(s.Key, a)
 	}
 	waiting := s.flushWaiting(ctx)
 	d, found, err := deeds.Get(ctx, s.Store.DB(), id)

@@ -165,6 +165,10 @@ const MaxWindowSeconds = 3600
 // SkewSeconds by which the broker's clock may be ahead of the device's.
 const SkewSeconds = 30
 
+// WithProgress behind the path of a deed asks for what it has written so far. A device that does not know it answers without, and who does
+// not ask gets no field that an older version would refuse.
+const WithProgress = "?progress=1"
+
 // Answer tells what became of a deed. It is signed by the device's key.
 type Answer struct {
 	V      int    `json:"v"`
@@ -179,6 +183,9 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 	// Result in JSON when it ran; its shape depends on the capability.
 	Result string `json:"result,omitempty"`
+	// Progress is the newest of what a program that is Running has written so far, where that was asked for (WithProgress). It is kept
+	// nowhere, and proves nothing.
+	Progress string `json:"progress,omitempty"`
 	// StartedAt and FinishedAt in Unix nanoseconds as decimal strings (they do not fit canonical integers).
 	StartedAt  string `json:"startedAt,omitempty"`
 	FinishedAt string `json:"finishedAt,omitempty"`

@@ -33,6 +33,8 @@ type Command struct {
 	Timeout time.Duration
 	// Keep is how many bytes of each of stdout and stderr are kept: the first two thirds and the last third.
 	Keep int
+	// Live is given both streams while the program runs; nil when nobody looks.
+	Live *Tail
 	// Env of the program; Environment when nil.
 	Env []string
 	// Dir it runs in; / when empty.
@@ -106,6 +108,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 		errs.abandon(errsWriter)
 		return Result{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
+	out.live, errs.live = c.Live, c.Live
 	out.collect(outWriter)
 	errs.collect(errsWriter)
 	if err := started(p.Process.Pid); err != nil {

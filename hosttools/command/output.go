@@ -118,6 +118,7 @@ func (k *Keeper) Output() Output {
 type stream struct {
 	reader *os.File
 	kept   *Keeper
+	live   *Tail // is written to as well; may be nil
 	done   chan struct{}
 }
 
@@ -139,7 +140,11 @@ func (s *stream) collect(writer *os.File) {
 	writer.Close()
 	go func() {
 		defer close(s.done)
-		_, _ = io.Copy(s.kept, s.reader)
+		var to io.Writer = s.kept
+		if s.live != nil {
+			to = io.MultiWriter(s.kept, s.live)
+		}
+		_, _ = io.Copy(to, s.reader)
 	}()
 }
 
