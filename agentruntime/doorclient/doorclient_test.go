@@ -36,6 +36,34 @@ func token(t *testing.T, value string) string {
 	return path
 }
 
+func unwatched(string) {}
+
+// What the broker tells of a call while it runs reaches who made it; what it tells of another call reaches nobody.
+func TestProgressOfACall(t *testing.T) {
+	ts := serveTools(t, "127.0.0.1:0", &mcp.StreamableHTTPOptions{Stateless: true}, "slow")
+	heard := make(chan string, 9)
+	ts.handler = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		for n, p := range []mcp.ProgressNotificationParams{
+			{ProgressToken: "another's", Message: "not mine"}, {ProgressToken: r.Params.GetProgressToken()}, {ProgressToken: r.Params.GetProgressToken(), Message: "40 %"},
+		} {
+			p.Progress = float64(n)
+			if err := r.Session.NotifyProgress(ctx, &p); err != nil {
+				return nil, err
+			}
+		}
+		if got := <-heard; got != "40 %" {
+			t.Errorf("heard %q", got)
+		}
+		return says(`{"status":"done"}`, nil)(ctx, r)
+	}
+	c := doorclient.NewTools(doorclient.Door{URL: ts.URL, TokenPath: token(t, "x")}, quiet)
+	defer c.Close()
+	got, err := c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`), func(line string) { heard <- line })
+	if err != nil || got.Status != doors.Done || len(heard) != 0 {
+		t.Errorf("got %+v, %v, and %d lines more", got, err, len(heard))
+	}
+}
+
 func TestTheWorkStreamComesBack(t *testing.T) {
 	var connections atomic.Int32
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -204,7 +232,7 @@ func TestToolsAreListedAndCalledUnderOurID(t *testing.T) {
 			if err != nil || len(list) != 2 {
 				t.Fatalf("list: %v, %v", list, err)
 			}
-			got, err := c.Call(t.Context(), "wi-1", "call_1", "fs_read", json.RawMessage(`{"path":"/a","path":"/b"}`))
+			got, err := c.Call(t.Context(), "wi-1", "call_1", "fs_read", json.RawMessage(`{"path":"/a","path":"/b"}`), unwatched)
 			if err != nil || got.Status != doors.Done || got.Step != 2 || got.Text != `{"status":"done","step":2}` {
 				t.Fatalf("call: %+v, %v", got, err)
 			}
@@ -215,7 +243,7 @@ func TestToolsAreListedAndCalledUnderOurID(t *testing.T) {
 			if string(r.Params.Arguments) != `{"path":"/a","path":"/b"}` {
 				t.Errorf("the arguments came as %s; whoever judges them must see what the model wrote", r.Params.Arguments)
 			}
-			got, err = c.Call(t.Context(), "wi-1", "call_2", "no_such_tool", json.RawMessage(`{}`))
+			got, err = c.Call(t.Context(), "wi-1", "call_2", "no_such_tool", json.RawMessage(`{}`), unwatched)
 			if err != nil || got.Status != doors.Refused || !strings.Contains(got.Text, "InvalidCall") {
 				t.Errorf("unknown tool: %+v, %v", got, err)
 			}
@@ -246,7 +274,7 @@ func TestWhatAToolReturnsBecomes(t *testing.T) {
 			ts.handler = tt.h
 			c := doorclient.NewTools(doorclient.Door{URL: ts.URL, TokenPath: token(t, "x")}, quiet)
 			defer c.Close()
-			got, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`))
+			got, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`), unwatched)
 			if err != nil || got.Status != tt.status || got.Text != tt.text {
 				t.Errorf("got %+v, %v", got, err)
 			}
@@ -271,7 +299,7 @@ func TestABrokerThatDiesInACall(t *testing.T) {
 			defer c.Close()
 			var wg sync.WaitGroup
 			var err error
-			wg.Go(func() { _, err = c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`)) })
+			wg.Go(func() { _, err = c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`), unwatched) })
 			<-ts.calls
 			addr := ts.Listener.Addr().String()
 			ts.Listener.Close()
@@ -281,14 +309,14 @@ func TestABrokerThatDiesInACall(t *testing.T) {
 			if err == nil {
 				t.Fatal("a call whose outcome is open gave no error")
 			}
-			if _, err := c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`)); err == nil {
+			if _, err := c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`), unwatched); err == nil {
 				t.Fatal("a call to nobody gave no error")
 			}
 			again := serveTools(t, addr, opts, "slow")
 			again.handler = says(`{"status":"done"}`, nil)
 			deadline := time.Now().Add(time.Minute)
 			for {
-				got, err := c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`))
+				got, err := c.Call(t.Context(), "wi-1", "call_1", "slow", json.RawMessage(`{}`), unwatched)
 				if err == nil {
 					if got.Status != doors.Done {
 						t.Errorf("got %+v", got)
@@ -316,15 +344,15 @@ func TestErrorsInsideTheBrokerLeaveTheOutcomeOpen(t *testing.T) {
 	}
 	c := doorclient.NewTools(doorclient.Door{URL: ts.URL, TokenPath: token(t, "x")}, quiet)
 	defer c.Close()
-	if _, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`)); !errors.Is(err, doorclient.ErrInternal) {
+	if _, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`), unwatched); !errors.Is(err, doorclient.ErrInternal) {
 		t.Errorf("got %v", err)
 	}
-	got, err := c.Call(t.Context(), "wi-1", "call_2", "x", json.RawMessage(`{"a":"`+strings.Repeat("x", 8192)+`"}`))
+	got, err := c.Call(t.Context(), "wi-1", "call_2", "x", json.RawMessage(`{"a":"`+strings.Repeat("x", 8192)+`"}`), unwatched)
 	if err != nil || got.Status != doors.Refused || got.Reason != "TooLarge" {
 		t.Errorf("a call that is too large: %+v, %v", got, err)
 	}
 	ts.handler = says(`{"status":"done"}`, nil)
-	if got, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`)); err != nil || got.Status != doors.Done {
+	if got, err := c.Call(t.Context(), "wi-1", "call_1", "x", json.RawMessage(`{}`), unwatched); err != nil || got.Status != doors.Done {
 		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 }

@@ -45,6 +45,8 @@ type Tools struct {
 	http *http.Client
 	log  *slog.Logger
 
+	watchers watchers
+
 	mu      sync.Mutex
 	session *mcp.ClientSession
 }
@@ -61,7 +63,7 @@ func (t *Tools) connected(ctx context.Context) (*mcp.ClientSession, error) {
 	if t.session != nil {
 		return t.session, nil
 	}
-	c := mcp.NewClient(&mcp.Implementation{Name: "nisse-agentruntime", Version: "1"}, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
+	c := mcp.NewClient(&mcp.Implementation{Name: "nisse-agentruntime", Version: "1"}, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}, ProgressNotificationHandler: t.watchers.hear})
 	ctx, cancel := context.WithTimeout(ctx, shortRequest)
 	defer cancel()
 	s, err := c.Connect(ctx, &mcp.StreamableClientTransport{
@@ -114,17 +116,19 @@ func (t *Tools) List(ctx context.Context) ([]Tool, error) {
 }
 
 // Call a tool once, under the call's own ID. An error means that nobody here knows whether it ran: the same call is then to be made
-// again under the same ID.
-func (t *Tools) Call(ctx context.Context, workItem, id, tool string, args json.RawMessage) (Result, error) {
+// again under the same ID. Until it returns, progress is called with each line that tells how far the call is; it must not block.
+func (t *Tools) Call(ctx context.Context, workItem, id, tool string, args json.RawMessage, progress func(line string)) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	s, err := t.connected(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	res, err := s.CallTool(ctx, &mcp.CallToolParams{
-		Meta: mcp.Meta{doors.MetaCallID: id, doors.MetaWorkItem: workItem}, Name: tool, Arguments: args,
-	})
+	p := &mcp.CallToolParams{Meta: mcp.Meta{doors.MetaCallID: id, doors.MetaWorkItem: workItem}, Name: tool, Arguments: args}
+	token, unwatched := t.watchers.add(progress)
+	defer unwatched()
+	p.SetProgressToken(token)
+	res, err := s.CallTool(ctx, p)
 	if err != nil {
 		if r, ok := answered(err); ok {
 			return r, nil

@@ -28,8 +28,10 @@ func (l *Loop) depart(ctx context.Context, f *core.Flight) {
 func (l *Loop) call(ctx context.Context, f *core.Flight) core.Landing {
 	begun, told := time.Now(), false
 	wait := backoff.New(l.Timing.First, l.Timing.Limit)
+	hear, end := l.watch(ctx, f)
+	defer end()
 	for {
-		r, err := l.Tools.Call(ctx, f.Item, f.Call.ID, f.Call.Tool, json.RawMessage(f.Call.Args))
+		r, err := l.Tools.Call(ctx, f.Item, f.Call.ID, f.Call.Tool, json.RawMessage(f.Call.Args), hear)
 		if final := core.Attempted(r, err, time.Since(begun)); final != nil {
 			return core.Landing{Call: final}
 		}

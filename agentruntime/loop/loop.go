@@ -20,7 +20,7 @@ import (
 // Tools that the loop calls.
 type Tools interface {
 	List(ctx context.Context) ([]doorclient.Tool, error)
-	Call(ctx context.Context, workItem, id, tool string, args json.RawMessage) (doorclient.Result, error)
+	Call(ctx context.Context, workItem, id, tool string, args json.RawMessage, progress func(line string)) (doorclient.Result, error)
 }
 
 // Work is the stream of snapshots.
@@ -44,12 +44,14 @@ type Timing struct {
 	Notice time.Duration
 	// Settle is how long the cluster may take to follow a person's words before the model is asked anyway.
 	Settle time.Duration
+	// Progress is how long a call runs before the room is shown how far it is.
+	Progress time.Duration
 	// Grace for a call that is under way when the process is told to stop.
 	Grace time.Duration
 }
 
 // Usual timing.
-var Usual = Timing{Patience: model.Usual, First: 500 * time.Millisecond, Limit: 10 * time.Second, Notice: 30 * time.Second, Settle: 15 * time.Second, Grace: 20 * time.Second}
+var Usual = Timing{Patience: model.Usual, First: 500 * time.Millisecond, Limit: 10 * time.Second, Notice: 30 * time.Second, Settle: 15 * time.Second, Progress: 15 * time.Second, Grace: 20 * time.Second}
 
 // Parts that the loop is made of.
 type Parts struct {

@@ -21,7 +21,7 @@ import (
 
 var quick = loop.Timing{
 	Patience: model.Patience{First: 5 * time.Millisecond, Limit: 50 * time.Millisecond, Slow: 20 * time.Millisecond},
-	First:    5 * time.Millisecond, Limit: 50 * time.Millisecond, Notice: 200 * time.Millisecond, Settle: 500 * time.Millisecond, Grace: 5 * time.Second,
+	First:    5 * time.Millisecond, Limit: 50 * time.Millisecond, Notice: 200 * time.Millisecond, Settle: 500 * time.Millisecond, Progress: 5 * time.Millisecond, Grace: 5 * time.Second,
 }
 
 func TestAReportFromWordsToTheEnd(t *testing.T) {

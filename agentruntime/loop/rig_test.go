@@ -49,6 +49,7 @@ type rig struct {
 	inactive  bool
 	noReports int
 	hold      chan struct{} // calls of tools wait for it
+	tells     chan string   // what is said of a call that waits
 	// inboxShut: the mailbox's inbox answers 503; turnedAway counts how often it did.
 	inboxShut  bool
 	turnedAway int
@@ -193,11 +194,16 @@ func (r *rig) tools() http.Handler {
 			item, _ := q.Params.Meta[doors.MetaWorkItem].(string)
 			res := r.judge(made{ID: id, Item: item, Tool: name, Args: string(q.Params.Arguments)})
 			r.mu.Lock()
-			hold := r.hold
+			hold, tells := r.hold, r.tells
 			r.mu.Unlock()
-			if hold != nil {
+			for n := 1.0; hold != nil; n++ {
 				select {
 				case <-hold:
+					hold = nil
+				case line := <-tells:
+					if err := q.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: q.Params.GetProgressToken(), Progress: n, Message: line}); err != nil {
+						return nil, err
+					}
 				case <-ctx.Done():
 					return nil, ctx.Err()
 				}

@@ -43,6 +43,26 @@ func progress(c Call, r doors.ToolResult, text string) string {
 	default:
 		b.WriteString("✗ ")
 	}
+	tool := named(c)
+	if r.Status == doors.Done {
+		b.WriteString(tool)
+	} else { // however long the call, its reason is read
+		b.WriteString(sanitize.Line(tool, maxProgress/2) + ": " + why(r))
+	}
+	line := sanitize.Line(b.String(), maxProgress)
+	if len(text) > MaxResult || cut(r.Output) {
+		line += " (cut)"
+	}
+	return line
+}
+
+// Underway is one line about a call that runs: the newest that it has written, which may say anything.
+func Underway(c Call, newest string) string {
+	return sanitize.Line("⏳ "+sanitize.Line(named(c), maxProgress/2)+": "+sanitize.Line(newest, maxProgress/2), maxProgress)
+}
+
+// named call: its device, its tool and its arguments.
+func named(c Call) string {
 	args := map[string]json.RawMessage{}
 	if !terminal(c.Tool) { // those are long, and said elsewhere
 		_ = json.Unmarshal([]byte(c.Args), &args) // arguments that do not read are left out of the line
@@ -56,16 +76,7 @@ func progress(c Call, r doors.ToolResult, text string) string {
 	for _, k := range slices.SortedFunc(maps.Keys(args), whereFirst) {
 		tool += " " + sanitize.Line(k, 24) + "=" + value(args[k])
 	}
-	if r.Status == doors.Done {
-		b.WriteString(tool)
-	} else { // however long the call, its reason is read
-		b.WriteString(sanitize.Line(tool, maxProgress/2) + ": " + why(r))
-	}
-	line := sanitize.Line(b.String(), maxProgress)
-	if len(text) > MaxResult || cut(r.Output) {
-		line += " (cut)"
-	}
-	return line
+	return tool
 }
 
 // why a call has not succeeded, for people. What a gate's opening tells the model to do is nothing to them: they are asked.
