@@ -128,7 +128,7 @@ func TestWordsAloneEndInAQuestion(t *testing.T) {
 	r.mu.Lock()
 	said := r.said()
 	r.mu.Unlock()
-	if diff := cmp.Diff([]string{"Hello.", "Anything else I can do?"}, said); diff != "" {
+	if diff := cmp.Diff([]string{"Hello.", "Anything else I can do?\n\nI ended here without a result. Say what to do, or type `stop`."}, said); diff != "" {
 		t.Error(diff)
 	}
 	r.answer("that is all")

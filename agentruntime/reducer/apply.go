@@ -102,7 +102,11 @@ func (it *Item) text(t event.Text) {
 	case event.ThenNudge:
 		it.Turn.Nudged = true
 	case event.ThenAsk:
-		it.stop(t.Text)
+		if t.Origin == event.Model {
+			it.stop(it.unended(t.Text))
+		} else {
+			it.stop(t.Text)
+		}
 	case event.ThenEnd:
 		it.over("the turn has ended")
 	}

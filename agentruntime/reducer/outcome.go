@@ -120,10 +120,14 @@ func (it *Item) then(ask AskModel, env Env) string {
 
 // aloud is what of an answer is said in the room at once.
 func (it *Item) aloud(ask AskModel, t event.Text, wanted []Wanted) []event.Outgoing {
-	if t.Text == "" || t.Problem != "" || t.Then == event.ThenAsk || t.Text == it.Said {
+	noEnd := t.Then == event.ThenEnd && it.Waiting == Nothing
+	if t.Text == "" || t.Problem != "" || t.Then == event.ThenAsk || t.Text == it.Said && !noEnd {
 		return nil
 	}
 	kind, text := doors.Say, t.Text
+	if noEnd {
+		text = it.unended(text)
+	}
 	if len(wanted) > 0 {
 		kind, text = doors.Progress, sanitize.Line(t.Text, maxProgress)
 	}
@@ -136,6 +140,17 @@ func (it *Item) aloud(ask AskModel, t event.Text, wanted []Wanted) []event.Outgo
 		}
 	}
 	return []event.Outgoing{{ID: it.id("out_", ask.ID), WorkItem: it.Name, Kind: kind, Text: text}}
+}
+
+// noResult follows the words by which a model ended its turn: people are not to take them for the end of the work.
+const noResult = "I ended here without a result. Say what to do, or type `stop`."
+
+// unended are words that ended a turn and are no result, as they are said; what stands in the room already is not said once more.
+func (it *Item) unended(words string) string {
+	if words == it.Said {
+		return noResult
+	}
+	return words + "\n\n" + noResult
 }
 
 // Failed turns a request that failed for good into events: people are told, and the turn ends.

@@ -84,6 +84,9 @@ func why(r doors.ToolResult) string {
 	if r.Status == doors.Pending && r.Gate != "" && r.Step == 0 {
 		return fmt.Sprintf("waits for the approval of rev-%d", r.Revision)
 	}
+	if r.Status == doors.Refused && r.Reason == doors.DeviceAway && r.Message != "" { // nobody forbade it
+		return "not run, " + r.Message
+	}
 	if more := cmp.Or(r.Message, r.Reason); more != "" {
 		return r.Status + ", " + more
 	}

@@ -81,7 +81,32 @@ func TestHowATurnEnds(t *testing.T) {
 				w.local()
 				w.call(AskHuman, pending)
 			},
-			said: []string{"There are three files.", "Anything else?"}, waiting: Question,
+			said: []string{"There are three files.", "Anything else?\n\n" + noResult}, waiting: Question,
+		},
+		"the same words again are not said again, and what is asked for is": {
+			play: func(w *world) {
+				w.ask(Reply{Text: "All is well."})
+				w.ask(Reply{Text: "All is well."})
+				w.local()
+				w.call(AskHuman, pending)
+			},
+			said: []string{"All is well.", noResult}, waiting: Question,
+		},
+		"without ask_human words end the turn, and that is said": {
+			play: func(w *world) {
+				w.env.CanAsk = false
+				w.ask(Reply{Text: "There are three files."})
+				w.ask(Reply{Text: "All is well."})
+			},
+			said: []string{"There are three files.", "All is well.\n\n" + noResult},
+		},
+		"without ask_human the same words again end the turn, and that is said": {
+			play: func(w *world) {
+				w.env.CanAsk = false
+				w.ask(Reply{Text: "All is well."})
+				w.ask(Reply{Text: "All is well."})
+			},
+			said: []string{"All is well.", noResult},
 		},
 		"words, then finish with the same words, are said once": {
 			play: func(w *world) {
@@ -419,6 +444,7 @@ func TestProgressLines(t *testing.T) {
 	}{
 		"done":       {"fs_read", `{"device":"web1","path":"/var/log/x","lines":200}`, done, "✓ web1 fs.read lines=200 path=/var/log/x"},
 		"refused":    {"fs_write", `{"device":"web1","path":"/etc/x"}`, doors.ToolResult{Status: doors.Refused, Reason: "PathDenied", Message: "the manifest does not allow it"}, "✗ web1 fs.write path=/etc/x: refused, the manifest does not allow it"},
+		"away":       {"exec", `{"device":"web1"}`, doors.ToolResult{Status: doors.Refused, Reason: "DeviceAway", Message: "web1 does not answer."}, "✗ web1 exec: not run, web1 does not answer."},
 		"hidden":     {"fs_read", `{"path":"/a\u202e\nb"}`, done, `✓ fs_read path="/a\\u202e b"`},
 		"no plan":    {SubmitPlan, `{"reason":"x","steps":[]}`, doors.ToolResult{Status: doors.Refused, Reason: "PlanNotReady", Message: "Step 1: no"}, "✗ submit_plan: refused, Step 1: no"},
 		"more of it": {"fs_read", `{"path":"/x"}`, doors.ToolResult{Status: doors.Done, Output: json.RawMessage(`{"content":"x","truncated":true}`)}, "✓ fs_read path=/x (cut)"},

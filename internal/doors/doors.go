@@ -207,6 +207,9 @@ const (
 	Unknown = "unknown" // nobody can prove whether it ran
 )
 
+// DeviceAway is the Reason of a call that nobody forbade: its device cannot be reached.
+const DeviceAway = "DeviceAway"
+
 // ToolResult is the structured content of every tool's answer; its text content is the same JSON.
 type ToolResult struct {
 	Status string `json:"status"`
