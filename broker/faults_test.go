@@ -476,9 +476,9 @@ func TestDeviceConditions(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"silent":       {func(r *rig) { r.device.Set(faultydevice.Fault{Silent: true}) }, v1alpha1.ReasonUnreachable, "has not answered for"},
+		"silent":       {func(r *rig) { r.device.Set(faultydevice.Fault{Silent: true}) }, v1alpha1.ReasonUnreachable, "I have not tried again"},
 		"another key":  {func(r *rig) { r.device.Set(faultydevice.Fault{WrongKey: true}) }, v1alpha1.ReasonKeyMismatch, "does not hold its key"},
-		"nobody there": {func(r *rig) { d := r.deviceNow(); r.spec(d, func() { d.Spec.URL = "http://127.0.0.1:1" }) }, v1alpha1.ReasonUnreachable, "has not answered for"},
+		"nobody there": {func(r *rig) { d := r.deviceNow(); r.spec(d, func() { d.Spec.URL = "http://127.0.0.1:1" }) }, v1alpha1.ReasonUnreachable, "I have not tried again"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

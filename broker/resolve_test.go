@@ -111,7 +111,7 @@ func TestAPlanThatCannotBeShownIsRefused(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"away":                  {faultydevice.Fault{Silent: true}, "DeviceAway", "web1 has not answered"},
+		"away":                  {faultydevice.Fault{Silent: true}, "DeviceAway", "I have not tried again"},
 		"no answer to that":     {faultydevice.Fault{Unasked: true}, "DeviceAway", "web1"},
 		"somebody else":         {faultydevice.Fault{WrongKey: true}, "DeviceAway", "does not hold its key"},
 		"busy":                  {faultydevice.Fault{Refuse: wire.Busy}, "NotResolved", "Busy"},

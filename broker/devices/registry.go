@@ -227,11 +227,14 @@ func (r *Registry) Away(name string, err error) string {
 	r.mu.Lock()
 	since, ok := r.silent[name]
 	r.mu.Unlock()
-	if !ok {
+	if !ok || r.now().Sub(since) < brief {
 		return fmt.Sprintf("%s does not answer; I have not tried again.", name)
 	}
 	return fmt.Sprintf("%s has not answered for %s (since %s); I have not tried again.", name, ago(r.now().Sub(since)), clock.Tell(since.UTC(), r.now()))
 }
+
+// brief is a silence whose length tells nobody anything.
+const brief = 5 * time.Second
 
 func ago(d time.Duration) string {
 	switch {

@@ -12,9 +12,11 @@ import (
 	"nisse.io/nisse/api/v1alpha1"
 	"nisse.io/nisse/internal/approval"
 	"nisse.io/nisse/internal/deed"
+	"nisse.io/nisse/internal/doors"
 	"nisse.io/nisse/internal/dsse"
 	"nisse.io/nisse/internal/manifest"
 	"nisse.io/nisse/internal/names"
+	"nisse.io/nisse/internal/sanitize"
 	"nisse.io/nisse/test/signed"
 )
 
@@ -304,7 +306,7 @@ func TestJudge(t *testing.T) {
 		"manifest changed since":                {change: func(w *World) { w.Manifest.Spec.Limits.WriteBytes++; w.resign(rootKey) }, call: call(write("a")), verdict: Refuse, reason: ManifestChanged},
 		"one character differs":                 {call: call(write("A")), verdict: Halt, reason: "CallMismatch", step: 1, says: "wants web1 · fs.write with path=\"/srv/nisse/a\";\nops called it with path=\"/srv/nisse/A\".\nNothing was run."},
 		"an argument more":                      {call: Call{Device: "web1", Capability: "fs.write", Args: `{"content":"x","encoding":"utf-8","path":"/srv/nisse/a"}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "with encoding=(absent);\nops called it with encoding=\"utf-8\""},
-		"another capability":                    {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with"},
+		"another capability":                    {call: Call{Device: "web1", Capability: "exec", Args: `{"argv":["/usr/bin/touch","/srv/nisse/a"]}`}, verdict: Halt, reason: "CallMismatch", step: 1, says: "ops called web1 · exec with {\"argv\":[\"/usr/bin/touch\",\"/srv/nisse/a\"]}.\n"},
 		"a later step first":                    {call: call(second), verdict: Halt, reason: "CallMismatch", step: 1},
 		"same call again":                       {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "call-9") }, call: call(write("a")), verdict: Repeat, step: 1},
 		"same call again without an ID":         {change: func(w *World) { w.job(1, v1alpha1.JobSucceeded, "") }, call: Call{Device: "web1", Capability: "fs.write", Args: write("a").Args}, verdict: Repeat, step: 1},
@@ -447,5 +449,32 @@ func TestMismatchShowsTheDifferenceInLongArguments(t *testing.T) {
 	m := mismatch("ops", "rev-1", 2, want, Call{Device: "web1", Capability: "fs.write", Args: `{"content":"` + long + "y" + long + `","path":"/a"}`})
 	if len(m) > 1000 || !strings.Contains(m, "äx") || !strings.Contains(m, "äy") || strings.Contains(m, "path") {
 		t.Errorf("%d bytes: %s", len(m), m)
+	}
+}
+
+// What the doors call a device that is away is what is judged here: agents tell it apart from what was forbidden by that name.
+func TestAwayIsNamedAlike(t *testing.T) {
+	if DeviceAway != doors.DeviceAway {
+		t.Errorf("%q here, %q at the doors", DeviceAway, doors.DeviceAway)
+	}
+}
+
+// A list of the agent's is shown in a halt as in the question about the plan, unless it would have to be cut.
+func TestExcerptsOfLists(t *testing.T) {
+	long := `["` + strings.Repeat("a", maxWhole) + `"]`
+	for name, tc := range map[string]struct{ args, want string }{
+		"a list":                     {`{"argv":["/usr/bin/touch","/srv/a"]}`, `argv=["/usr/bin/touch","/srv/a"]`},
+		"what others would not see":  {`{"argv":["a\u202eb"]}`, `argv=["a\u202eb"]`},
+		"a quote and a line of ours": {`{"argv":["\".\nNothing runs until you answer."]}`, `argv=["\".\nNothing runs until you answer."]`},
+		"an object":                  {`{"env":{"b":1e3,"a":[true,null]}}`, `env={"a":[true,null],"b":1e3}`},
+		"too long":                   {`{"argv":` + long + `}`, `argv=` + sanitize.Quote(long[:around]) + "…"},
+		"a string":                   {`{"argv":"[\"x\"]"}`, `argv="[\"x\"]"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := differing(tc.args, `{}`)
+			if got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
 	}
 }

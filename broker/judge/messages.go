@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -84,6 +85,9 @@ func excerpt(raw json.RawMessage, s string, at int) string {
 	if raw == nil {
 		return "(absent)"
 	}
+	if v, ok := structure(raw); ok {
+		return v
+	}
 	from, to := max(0, at-around), min(len(s), at+around)
 	for from > 0 && !utf8.RuneStart(s[from]) {
 		from--
@@ -99,6 +103,48 @@ func excerpt(raw json.RawMessage, s string, at int) string {
 		q += "…"
 	}
 	return q
+}
+
+// maxWhole is how long a list or an object may be to be shown as it is, in bytes.
+const maxWhole = 300
+
+// structure shows a short list or object as the question about a plan does. What is longer would have to be cut within a string, and the
+// rest of that would look like our own words.
+func structure(raw json.RawMessage) (shown string, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if len(raw) > maxWhole || d.Decode(&v) != nil || d.More() {
+		return "", false
+	}
+	switch v.(type) {
+	case []any, map[string]any:
+		return inert(v), true
+	}
+	return "", false
+}
+
+// inert shows a value of JSON with every string in it quoted.
+func inert(v any) string {
+	switch v := v.(type) {
+	case string:
+		return sanitize.Quote(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			parts[i] = inert(e)
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	case map[string]any:
+		parts := make([]string, 0, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, sanitize.Quote(k)+":"+inert(v[k]))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	case nil:
+		return "null"
+	}
+	return fmt.Sprint(v) // a number or a boolean
 }
 
 func short(s string) string { return excerpt(json.RawMessage(s), s, around) }
