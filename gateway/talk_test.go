@@ -225,7 +225,7 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 		t.Errorf("it calls %v", told.Mentions)
 	}
 	r.say(r.eve, "the first", asked)
-	r.say(r.anna, "the second", "")
+	answer := r.say(r.anna, "the second", "")
 	r.wait("the question is answered", func(ctx context.Context) error {
 		if err := r.admin.Get(ctx, client.ObjectKeyFromObject(item), item); err != nil {
 			return err
@@ -235,6 +235,7 @@ func TestQuestionStopAndOthersWords(t *testing.T) {
 		}
 		return nil
 	})
+	r.hear(r.ops, `^Taken as the answer to "which\?"\.$`, answer, "")
 	letters := r.letters(pod, 3)
 	if diff := cmp.Diff([]doors.Message{
 		{Seq: 2, WorkItem: item.Name, Text: "the first"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,21 +168,28 @@ func (w *Worker) reads(ctx context.Context, name string) error {
 	return nil
 }
 
+// maxAnswered is how much of a question is repeated to who answered it, in runes.
+const maxAnswered = 80
+
 // words reach the item's agent; if a question was open, they answer it.
 func (w *Worker) words(ctx context.Context, m store.Inbound) error {
 	if err := w.reads(ctx, m.Route.WorkItem); err != nil {
 		return err
 	}
 	if m.Route.Question != "" {
+		var answered string
 		err := w.change(ctx, m.Route.WorkItem, w.Objects.Status().Patch, func(item *v1alpha1.WorkItem) (map[string]any, error) {
+			answered = ""
 			if !item.Asking() || item.Status.Runtime.Question.ID != m.Route.Question {
 				return nil, nil // answered already, or another question came: these words are no answer to that
 			}
+			answered = "Taken as the answer to " + sanitize.Quote(sanitize.Line(item.Status.Runtime.Question.Text, maxAnswered)) + "."
 			return map[string]any{"status": map[string]any{"conversation": map[string]any{"answeredQuestion": m.Route.Question}}}, nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) { // an item that is gone asks nothing
 			return fmt.Errorf("answer the question of %s: %w", m.Route.WorkItem, err)
 		}
+		m.Route.Tell = strings.TrimSpace(m.Route.Tell + "\n" + answered)
 	}
 	return w.finish(ctx, m, "", func(tx *store.Tx) error { return deliver(tx, m) })
 }
