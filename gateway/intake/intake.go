@@ -3,6 +3,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -233,7 +234,8 @@ func (d Desk) gates(ctx context.Context, tx *store.Tx, e routing.Event) ([]routi
 			}
 			// Who decided with others knows of the end only by the last of the decisions.
 			if by := g.Status.Decisions; len(by) > 0 && (g.Status.Outcome == v1alpha1.GateApproved || g.Status.Outcome == v1alpha1.GateRejected) {
-				out[i].EndedBy, out[i].Answer = by[len(by)-1].Person, string(by[len(by)-1].Answer)
+				last := by[len(by)-1]
+				out[i].EndedBy, out[i].Answer = last.Person, cmp.Or(string(last.Answer), string(last.Decision))
 			}
 		}
 	}

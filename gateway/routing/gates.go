@@ -114,7 +114,7 @@ func (v View) reject(c decision.Command, e Event, may Rights) Route {
 	}
 	if g := named[0]; evidence == typed {
 		other := func(o Gate) bool {
-			return o.Kind != Halt && o.WorkItem != g.WorkItem && (c.Revision == 0 || c.Revision == o.Revision)
+			return o.Kind != Halt && o.WorkItem != g.WorkItem && (c.Revision == 0 || c.Revision == o.Revision) && !v.otherwise(o, e, "Reject")
 		}
 		if doubt := v.echoed(e, g, other); doubt != "" {
 			return gates(fmt.Sprintf("Nothing was rejected: %s. Open is rev-%d for %s; if you mean that: `reject %s <why>`.", doubt, g.Revision, quoted(g), g.Code))
@@ -182,6 +182,9 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 		default:
 			return gates(sanitize.Quote(item.Title) + " is stopped, and its question is not in the room yet: this changed nothing. Answer when it is.")
 		}
+		if c.Kind == decision.Abandon && len(v.shown()) > 0 {
+			return gates("Nothing is stopped here. To say no to a plan: `reject <why>`. To close the work: `stop` first, then `abandon`.")
+		}
 		return gates("Nothing is stopped here.")
 	case len(halts) > 1:
 		if v.Thread != nil {
@@ -196,11 +199,9 @@ func (v View) answer(c decision.Command, e Event, may Rights) Route {
 		return r
 	}
 	answer := map[decision.Kind]string{decision.Continue: "Continue", decision.Replan: "Replan", decision.Abandon: "Abandon"}[c.Kind]
-	who, _ := v.person(e.Sender)
 	fits := func(o Gate) bool {
-		// That nothing more runs is no repetition of something else that the sender said.
-		other := c.Kind == decision.Abandon && o.EndedBy == who && o.Answer != "" && o.Answer != answer
-		return o.Kind == Halt && !other
+		// That nothing more runs counts as a rejection does: against the same work at once, whatever stopped it before.
+		return o.Kind == Halt && (c.Kind != decision.Abandon || o.WorkItem != g.WorkItem && !v.otherwise(o, e, answer))
 	}
 	evidence := typed
 	if coded != nil {

@@ -42,12 +42,27 @@ func (v View) echoed(e Event, g Gate, fits func(Gate) bool) (doubt string) {
 		case o.UID == g.UID, o.Open, !o.Glimpsed, !fits(o), o.EndedAt.Before(at.Add(-Hindsight)):
 		case v.Thread != nil && o.WorkItem != g.WorkItem && o.Thread != g.Thread: // said in the thread of the one that is open, and not of both
 		case o.EndedBy != who:
-			return "you may have meant " + name(o) + " of " + quoted(o) + ", which " + became(o)
+			return "you may have meant " + name(o) + " of " + quoted(o) + ", which " + became(o) + apart(o, g)
 		case !o.EndedAt.Before(at.Add(-echo)), g.ShownAt.After(at.Add(-glance)):
-			return "you decided " + name(o) + " of " + quoted(o) + " just now, and this may be the same message once more"
+			return "you decided " + name(o) + " of " + quoted(o) + " just now, and this may be the same message once more" + apart(o, g)
 		}
 	}
 	return ""
+}
+
+// otherwise tells whether the sender ended a gate by another answer: this one is no repetition of that.
+func (v View) otherwise(o Gate, e Event, answer string) bool {
+	who, _ := v.person(e.Sender)
+	return o.EndedBy == who && o.Answer != "" && o.Answer != answer
+}
+
+// apart tells two works of one title apart, behind a sentence that names the gate that ended.
+func apart(ended, open Gate) string {
+	if ended.Title != open.Title || ended.WorkItem == open.WorkItem || ended.ShownAt.IsZero() || open.ShownAt.IsZero() {
+		return ""
+	}
+	shown := func(g Gate) string { return g.ShownAt.UTC().Format("15:04:05 UTC") }
+	return fmt.Sprintf(" (that one was shown at %s; what is open has the same title and was shown at %s)", shown(ended), shown(open))
 }
 
 // became tells what has become of a gate, in a part of a sentence.

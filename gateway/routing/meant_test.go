@@ -40,6 +40,9 @@ func earlier(kind GateKind, n int32, item string, ended time.Duration, by string
 	})
 }
 
+// namesake has nginx's title and is other work.
+func namesake(g Gate) Gate { g.Title = "nginx"; return g }
+
 func answered(g Gate, with string) Gate {
 	g.Answer = with
 	return g
@@ -59,6 +62,7 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		haltedB = "you decided the stop of \"disk\" just now, and this may be the same message once more"
 		early   = "by its time this message was sent before rev-%d was shown"
 		earlyH  = "by its time this message was sent before the stop was shown"
+		titles  = " (that one was shown at 11:58:58 UTC; what is open has the same title and was shown at 11:59:59 UTC)"
 		s       = time.Second
 	)
 	read := time.Minute // long enough to have read it
@@ -128,7 +132,10 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"abandon twice, the next item":            {say: "abandon", gates: halt(s, earlier(Halt, 0, "wi-0", 2*s, "lucas")), doubt: haltedB},
 		"abandon, after another answer":           {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "lucas"), "Replan"))},
 		"abandon, after the same answer":          {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-0", 2*s, "lucas"), "Abandon")), doubt: haltedB},
-		"abandon, after another's answer":         {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "vera"), "Replan")), doubt: halts},
+		"abandon, after another's answer":         {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "vera"), "Replan"))},
+		"abandon, another's, other work":          {say: "abandon", gates: halt(s, answered(earlier(Halt, 0, "wi-0", 2*s, "vera"), "Replan")), doubt: haltsB},
+		"continue twice, other work, one title":   {say: "continue", gates: halt(s, namesake(earlier(Halt, 0, "wi-0", 2*s, "lucas"))), doubt: halted + titles},
+		"approve, other work, one title":          {say: "approve", gates: plans(1, s, namesake(earlier(Plan, 1, "wi-0", 2*s, ""))), doubt: swapped + titles},
 		"continue, after another answer":          {say: "continue", gates: halt(s, answered(earlier(Halt, 0, "wi-1", 2*s, "lucas"), "Replan")), doubt: halted},
 		"replan with advice, twice":               {say: "replan use web2", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), doubt: halted},
 		"continue twice, in the thread":           {say: "continue", gates: halt(s, earlier(Halt, 0, "wi-1", 2*s, "lucas")), thread: nginx(), doubt: halted},
@@ -151,6 +158,8 @@ func TestWordsMeanWhatWasRead(t *testing.T) {
 		"reject rev-1 twice, the next item":   {say: "reject rev-1 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), doubt: againB},
 		"reject, other work, in its thread":   {say: "reject no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas")), thread: nginx()},
 		"reject, other work, the same thread": {say: "reject no", gates: plans(1, s, shared(earlier(Plan, 1, "wi-0", 2*s, ""))), thread: nginx(), doubt: other},
+		"reject, other work, one's approval":  {say: "reject no", gates: plans(1, s, answered(earlier(Plan, 1, "wi-0", 2*s, "lucas"), "Approve"))},
+		"reject, other work, one's rejection": {say: "reject no", gates: plans(1, s, answered(earlier(Plan, 1, "wi-0", 2*s, "lucas"), "Reject")), doubt: againB},
 		"reject, other work, by code":         {say: "reject NEWER2 no", gates: plans(1, s, earlier(Plan, 1, "wi-0", 2*s, "lucas"))},
 		"reject, other work, 30 s later":      {say: "reject no", gates: plans(1, 12*s, earlier(Plan, 1, "wi-0", 30*s, "lucas"))},
 		"reject, by a clock that is behind":   {say: "reject no", gates: plans(1, s), at: -2 * s},

@@ -248,11 +248,13 @@ func Title(text string) string {
 // help is the answer to a call for it. It comes from here and not from a model: it must be right, and there when nothing else is.
 const help = "What you can type, each in a message of its own:\n" +
 	"• what you want done: a request. In the thread of a request: words about it\n" +
+	"• while a question waits: your next words answer it\n" +
 	"• `status`: what is worked on, and what waits for whom\n" +
 	"• `approve rev-1`, or `approve` and the code that a plan shows: run exactly that plan\n" +
 	"• `reject <why>`: do not run it; the agent reads why\n" +
 	"• `stop`: nothing more runs until one of these is typed:\n" +
-	"• `continue`: go on · `replan <advice>`: make another plan · `abandon`: close the work"
+	"• `continue`: go on · `replan <advice>`: make another plan · `abandon`: close the work\n" +
+	"• `help` or `?`: this"
 
 func tell(text string) Route { return Route{Kind: Tell, Tell: text} }
 

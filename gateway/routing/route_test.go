@@ -227,6 +227,8 @@ func TestDecisions(t *testing.T) {
 		"in the thread of one that asks and is halted": {
 			say(lucas, "continue", View{Active: asks(nginx()), Thread: asks(nginx()), Gates: halted.Gates}), answer("Continue", true, ""),
 		},
+		"abandon, a plan is open": {say(lucas, "abandon", one), told("Nothing is stopped here. To say no to a plan: `reject <why>`. To close the work: `stop` first, then `abandon`.")},
+		"abandon, nothing open":   {say(lucas, "abandon", View{}), told("Nothing is stopped here.")},
 		"continue without a halt": {say(lucas, "continue", one), told("Nothing is stopped here.")},
 		"nothing open":            {say(lucas, "approve", View{}), told("Nothing waits for a decision here.")},
 		"reject, nothing open":    {say(lucas, "reject it", View{}), told("Nothing waits for a decision here.")},

@@ -115,7 +115,7 @@ type Gate struct {
 	// EndedAt is when, zero while it is open; EndedBy is the Person whose decision ended it, empty where nobody's did.
 	EndedAt time.Time
 	EndedBy string
-	// Answer that ended a halt.
+	// Answer that ended it: a halt's, or Approve or Reject.
 	Answer string
 }
 
