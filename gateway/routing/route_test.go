@@ -406,3 +406,12 @@ func FuzzOnlyApproversDecide(f *testing.F) {
 		}
 	})
 }
+
+// Whoever calls for help reads what they just typed, and how a question is answered, which has no word of command.
+func TestHelpTellsOfItselfAndOfQuestions(t *testing.T) {
+	for _, line := range []string{"• `help` or `?`: this", "• while a question waits: your next words answer it"} {
+		if !strings.Contains(help, line) {
+			t.Errorf("help does not say %q", line)
+		}
+	}
+}
