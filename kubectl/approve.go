@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -190,42 +188,12 @@ func (s signer) sign(g *v1alpha1.Gate, p *v1alpha1.Plan) (string, error) {
 
 // counts waits until the manager has judged the Approval.
 func (a approving) counts(cmd *cobra.Command, cl client.WithWatch, g *v1alpha1.Gate, made *v1alpha1.Approval) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.wait)
-	defer cancel()
-	named := func(name string) []client.ListOption {
-		return []client.ListOption{client.InNamespace(g.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)}}
-	}
-	gates, err := cl.Watch(ctx, &v1alpha1.GateList{}, named(g.Name)...)
-	if err != nil {
-		return err
-	}
-	defer gates.Stop()
-	approvals, err := cl.Watch(ctx, &v1alpha1.ApprovalList{}, named(made.Name)...)
-	if err != nil {
-		return err
-	}
-	defer approvals.Stop()
-	for {
-		var e watch.Event
-		select {
-		case e = <-gates.ResultChan():
-		case e = <-approvals.ResultChan():
+	return judged(cmd.Context(), cl, made, a.wait, g, &v1alpha1.GateList{}, func(o client.Object) (bool, error) {
+		now := o.(*v1alpha1.Gate)
+		if !slices.ContainsFunc(now.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Approval == made.Name }) {
+			return false, nil
 		}
-		switch o := e.Object.(type) {
-		case *v1alpha1.Gate:
-			if slices.ContainsFunc(o.Status.Decisions, func(d v1alpha1.GateDecision) bool { return d.Approval == made.Name }) {
-				fmt.Fprintln(cmd.OutOrStdout(), o.Status.Message)
-				return nil
-			}
-		case *v1alpha1.Approval:
-			if o.Status.Reason != "" {
-				return fmt.Errorf("it does not count (%s): %s", o.Status.Reason, o.Status.Message)
-			}
-		case nil: // the watch has ended
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("nobody has judged approval %s within %s; it counts as soon as the manager has", made.Name, a.wait)
-			}
-			return errors.Join(ctx.Err(), errors.New("the API server ended the watch; look at the gate"))
-		}
-	}
+		fmt.Fprintln(cmd.OutOrStdout(), now.Status.Message)
+		return true, nil
+	})
 }

@@ -2,15 +2,12 @@ package kubectl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nisse.io/nisse/api/v1alpha1"
@@ -117,47 +114,18 @@ func asking(ctx context.Context, cl client.Client, j *v1alpha1.DeviceJob) (*v1al
 
 // settled waits until the manager has judged the Approval.
 func settled(cmd *cobra.Command, cl client.WithWatch, j *v1alpha1.DeviceJob, a *v1alpha1.Approval, wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), wait)
-	defer cancel()
-	named := func(name string) []client.ListOption {
-		return []client.ListOption{client.InNamespace(j.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)}}
-	}
-	jobs, err := cl.Watch(ctx, &v1alpha1.DeviceJobList{}, named(j.Name)...)
-	if err != nil {
-		return err
-	}
-	defer jobs.Stop()
-	approvals, err := cl.Watch(ctx, &v1alpha1.ApprovalList{}, named(a.Name)...)
-	if err != nil {
-		return err
-	}
-	defer approvals.Stop()
-	for {
-		var e watch.Event
-		select {
-		case e = <-jobs.ResultChan():
-		case e = <-approvals.ResultChan():
+	return judged(cmd.Context(), cl, a, wait, j, &v1alpha1.DeviceJobList{}, func(o client.Object) (bool, error) {
+		now := o.(*v1alpha1.DeviceJob)
+		switch s := now.Status.Settled; {
+		case s == nil:
+			return false, nil
+		case s.Approval != a.Name:
+			return false, fmt.Errorf("job %s: %s", now.Name, told(s))
+		default:
+			fmt.Fprintf(cmd.OutOrStdout(), "job %s: %s\n", now.Name, told(s))
+			return true, nil
 		}
-		switch o := e.Object.(type) {
-		case *v1alpha1.DeviceJob:
-			switch s := o.Status.Settled; {
-			case s != nil && s.Approval == a.Name:
-				fmt.Fprintf(cmd.OutOrStdout(), "job %s: %s\n", o.Name, told(s))
-				return nil
-			case s != nil:
-				return fmt.Errorf("job %s: %s", o.Name, told(s))
-			}
-		case *v1alpha1.Approval:
-			if o.Status.Reason != "" {
-				return fmt.Errorf("it does not count (%s): %s", o.Status.Reason, o.Status.Message)
-			}
-		case nil: // the watch has ended
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("nobody has judged approval %s within %s; it counts as soon as the manager has", a.Name, wait)
-			}
-			return errors.Join(ctx.Err(), errors.New("the API server ended the watch; look at the job"))
-		}
-	}
+	})
 }
 
 func verb(how v1alpha1.Settlement) string {

@@ -17,7 +17,7 @@ import (
 )
 
 // usualIdle is longer than the longest of the product's periods, a minute; see make bench for ten of them.
-const usualIdle = 75 * time.Second
+const usualIdle = 65 * time.Second
 
 // IdleTime for which nothing may be written: NISSE_E2E_IDLE, else usualIdle.
 func IdleTime(t testing.TB) time.Duration {
@@ -33,13 +33,13 @@ func IdleTime(t testing.TB) time.Duration {
 	return d
 }
 
-// Quiet waits until nothing has been written for a quarter of a minute, and nothing that was done is still to be told.
+// Quiet waits until nothing has been written for some seconds, and nothing that was done is still to be told.
 func (r *Rig) Quiet(t testing.TB) {
 	t.Helper()
 	r.AuditIsKept(t)
 	var last []string
-	for range 12 {
-		if last = r.WritesDuring(t, 15*time.Second); len(last) == 0 {
+	for range 36 {
+		if last = r.WritesDuring(t, 5*time.Second); len(last) == 0 {
 			return
 		}
 	}
