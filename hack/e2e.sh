@@ -5,7 +5,7 @@
 #   hack/e2e.sh [ARGUMENTS OF go test]     for example: hack/e2e.sh -run Kubectl
 #
 #   NISSE_E2E_KEEP=1     leaves everything running afterwards
-#   NISSE_E2E_IDLE=10m   for how long nothing may be written while nothing happens; 75s
+#   NISSE_E2E_IDLE=10m   for how long nothing may be written while nothing happens; 65s
 #   NISSE_E2E_LAST=1     also runs, on a demo that ran before, the tests that take it apart (they delete its objects)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo/lib.sh"
