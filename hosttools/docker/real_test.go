@@ -20,6 +20,7 @@ import (
 
 	"nisse.io/nisse/hosttools/proc"
 	"nisse.io/nisse/hosttools/program"
+	"nisse.io/nisse/internal/testrig"
 )
 
 // engine of the test's own, with one container called web. Where Docker is not installed, or may not be started, there is none.
@@ -145,17 +146,6 @@ func load(ctx context.Context, e Engine, b []byte) error {
 	return err
 }
 
-func wait(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	end := time.Now().Add(time.Minute)
-	for !done() {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 func TestRealEngine(t *testing.T) {
 	e, id, ok := engine(t)
 	if !ok {
@@ -172,7 +162,7 @@ func TestRealEngine(t *testing.T) {
 		}
 	})
 	t.Run("logs", func(t *testing.T) {
-		wait(t, "the container's words", func() bool {
+		testrig.Until(t, "the container's words", func() bool {
 			out, errs, err := e.Logs(t.Context(), "web", 10, 1000)
 			return err == nil && out.Text() == "serving\n" && errs.Text() == "with a warning\n"
 		})
@@ -208,7 +198,7 @@ func TestRealEngine(t *testing.T) {
 		if err != nil || !ran.TimedOut || ran.Left || !strings.HasPrefix(ran.Stdout.Text(), "hanging\n") {
 			t.Errorf("%+v, %v", ran, err)
 		}
-		wait(t, "the end of what hung", func() bool { return hanging(t) == 0 })
+		testrig.Until(t, "the end of what hung", func() bool { return hanging(t) == 0 })
 		if out, _, err := e.Logs(t.Context(), "web", 10, 1000); err != nil || out.Text() != "serving\n" {
 			t.Errorf("the container itself: %q, %v", out.Text(), err)
 		}
@@ -219,7 +209,7 @@ func TestRealEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Body.Close()
-		wait(t, "the end of the container", func() bool {
+		testrig.Until(t, "the end of the container", func() bool {
 			got, err := e.Containers(t.Context())
 			return err == nil && got[0].State == "exited"
 		})
